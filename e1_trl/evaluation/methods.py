@@ -142,11 +142,6 @@ def s1(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Comp
     return (yield from _solve(tree, prompt_ids, thinking, question.budget, setting.close))
 
 
-def s1_no_wait(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
-    """Answer as s1 without "Wait", to see what the forced words do alone."""
-    return (yield from s1(tree, question, replace(setting, options=replace(setting.options, s1_waits=0))))
-
-
 def _marker_start(token_ids: Sequence[int], setting: Setting) -> int:
     """Return where the marker that ends `token_ids` begins."""
     start = len(token_ids) - 1
@@ -235,7 +230,7 @@ METHODS = {
     "separate": Method(separate, keeps=_bounded_solution),
     "truncation": Method(truncation, close=Setting.no_close),
     "s1": Method(s1, close=Setting.s1_close, unboxed=True),
-    "s1_no_wait": Method(s1_no_wait, close=Setting.s1_close, unboxed=True),
+    "s1_no_wait": Method(separate, close=Setting.s1_close, unboxed=True),  # what the forced words do alone
     "s1_as_released": Method(
         s1,
         keeps=lambda budget: _bounded(budget) and Budget(budget.thinking, S1_RELEASED_SOLUTION),

@@ -13,7 +13,7 @@ from e1_trl.checkpoints.checkpoint import Checkpoint, served_rank
 from e1_trl.engines.engine import Engine, SamplingSettings
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import EvaluationArguments, token_biases
-from e1_trl.evaluation.store import FACTS, read_facts
+from e1_trl.evaluation.store import read_facts
 from e1_trl.marker import MARKER, find_marker
 from e1_trl.seeds import NUMPY, seed_of
 
@@ -149,7 +149,7 @@ class Served:
         from e1_trl.engines.openai import Client
 
         # A folder may be finished, and then needs no server; facts without a context are refused by the store.
-        if (self.arguments.folder / FACTS).exists() and "context" in (facts := read_facts(self.arguments.folder)):
+        if "context" in (facts := read_facts(self.arguments.folder)):
             return int(facts["context"])
 
         async def ask() -> int | None:

@@ -23,7 +23,7 @@ from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments
 from e1_trl.evaluation.methods import MIXED, UNCONSTRAINED, Cell, MethodOptions, Setting, make_cells
 from e1_trl.evaluation.model import Served, Weights, find_model, marker_of
 from e1_trl.evaluation.sampling_plan import Goal, Problem, SamplingPlan
-from e1_trl.evaluation.store import FACTS, digest, read_facts
+from e1_trl.evaluation.store import digest, read_facts
 from e1_trl.evaluation.thinking import Thinking
 from e1_trl.marker import Marker, PromptState
 from e1_trl.problems.benchmarks import BENCHMARKS, Benchmark, find_benchmark
@@ -178,8 +178,7 @@ def _find_day(arguments: EvaluationArguments, tokenizer: "PreTrainedTokenizerBas
     """Return the day that prompts name, if the chat template reads it: that of the evaluation's beginning."""
     if "strftime_now" not in str(tokenizer.chat_template):
         return None
-    begun = (arguments.folder / FACTS).exists() and read_facts(arguments.folder).get("date")
-    return str(begun or date.today())
+    return str(read_facts(arguments.folder).get("date") or date.today())
 
 
 def _load_problems(
