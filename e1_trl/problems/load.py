@@ -87,12 +87,8 @@ def load_benchmark(
     )
     problems = load_problems(place, benchmark.split, own, benchmark.config)
     if benchmark.all_required and folder is None:
-        problems = problems.map(_join_answers, input_columns=["answers"])
+        problems = problems.map(lambda answers: {"answers": [", ".join(answers)]}, input_columns=["answers"])
     return problems, name
-
-
-def _join_answers(answers: list[str]) -> dict[str, list[str]]:
-    return {"answers": [", ".join(answers)]}
 
 
 def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need_answers: bool = True) -> Dataset:
@@ -123,9 +119,9 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
         for number, (problem, answers) in enumerate(zip(problems["problem"], problems["answers"], strict=True))
         if not problem or (need_answers and not (answers and answer_type.fault(answers) is None))
     }
-    describe = partial(_describe, answer_column=answer_column, arguments=arguments, answer_type=answer_type)
     faults = [
-        f"row {number}, {describe(source[number], str(column))}" for number, column in islice(unusable.items(), SHOWN)
+        f"row {number}, {_describe(source[number], str(column), answer_column, arguments, answer_type)}"
+        for number, column in islice(unusable.items(), SHOWN)
     ]
     wanted = f"a problem must be a text or messages, an answer {answer_type.wanted}"
     check_unusable(where, len(problems), len(unusable), faults, arguments.max_unusable, wanted)
@@ -157,7 +153,7 @@ def _find_columns(
         for column in (named,) if named else usual:
             if column in columns:
                 return column
-        missing = repr(named) if named else f"{', '.join(usual[:-1])} or {usual[-1]}"
+        missing = repr(named) if named else " or ".join(usual)
         raise UserError(f"{where}: no column {missing}; the columns are {', '.join(columns)}; name one as {field}")
 
     usual = answer_type.columns
