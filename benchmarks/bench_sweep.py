@@ -23,8 +23,7 @@ from vllm import LLM
 from benchmarks.engines import ImposedLengths
 from benchmarks.results import arguments, in_turns, publish, ratio
 from e1_trl.budget import Budget, ThinkingClose
-from e1_trl.evaluation.method_options import MethodOptions
-from e1_trl.evaluation.methods import Cell, Setting
+from e1_trl.evaluation.methods import Cell, MethodOptions, Setting
 from e1_trl.evaluation.sample import Key, is_sampled, sample_plan
 from e1_trl.evaluation.sampling_plan import Goal, Problem, SamplingPlan
 from e1_trl.evaluation.store import Store

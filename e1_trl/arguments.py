@@ -17,12 +17,13 @@ from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
 from e1_trl.errors import UserError, one_line
 
+Found = TypeVar("Found")
 TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", dict: "a mapping", Path: "a path"}
 WORDS |= {str: "a text", NoneType: "null"}
@@ -167,7 +168,7 @@ def json_object(name: str, text: str) -> dict[str, Any]:
     return value
 
 
-def find(name: str, known: Mapping[str, Any], what: str, kind: type | None = None) -> Any:
+def find(name: str, known: Mapping[str, Found], what: str, kind: type[Found] | None = None) -> Found:
     """Look a name up among the known ones, or import the object at a dotted path, also from the working directory.
 
     Raises:
@@ -182,7 +183,7 @@ def find(name: str, known: Mapping[str, Any], what: str, kind: type | None = Non
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        found = getattr(import_module(module), attribute)
+        found: Found = getattr(import_module(module), attribute)
     except Exception as error:  # whatever that module raises
         raise UserError(f"the {what} {name!r} cannot be imported: {one_line(error)}") from error
     if kind is not None and not isinstance(found, kind):

@@ -56,11 +56,6 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _load(name: str) -> Any:
-    """Import a command's module.
-
-    Raises:
-        UserError: a package that the module needs is not installed.
-    """
     try:
         return import_module(COMMANDS[name].module)
     except ModuleNotFoundError as error:

@@ -7,6 +7,7 @@ or a failure that needs its traceback, and keeps it.
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,10 +48,7 @@ def user_errors(about: str, *kinds: type[Exception]) -> Iterator[None]:
     try:
         yield
     except kinds as error:
-        frame = error.__traceback__
-        while frame is not None and frame.tb_next is not None:
-            frame = frame.tb_next
-        if frame is not None and Path(frame.tb_frame.f_code.co_filename).is_relative_to(PACKAGE):
+        if Path(traceback.extract_tb(error.__traceback__)[-1].filename).is_relative_to(PACKAGE):
             raise
         raise UserError(f"{about}: {one_line(error)}") from error
 

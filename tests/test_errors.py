@@ -1,102 +1,51 @@
-"""In every command, user errors are one line and bugs keep their traceback; one place makes that line."""
+"""User errors are one line and bugs keep their traceback; one place makes that line."""
 
 import ast
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from unittest.mock import Mock
 
 import pytest
 import yaml
-from conftest import BASE, ROOT
+from conftest import ROOT
 from transformers import AutoTokenizer
 
 from e1_trl import cli
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.errors import UserError, run_command, user_errors
 from e1_trl.marker import Marker
-from e1_trl.report import samples
 from e1_trl.rollout import Rollout
 
 PACKAGE = ROOT / "e1_trl"
-EVALUATED = ["--model", str(BASE), "--dataset_name", "data.jsonl", "--budgets", "8+8"]
-SERVED = ["--model", str(BASE), "--upstream", "http://localhost:1/v1"]
-CARD = "e1_trl.checkpoints.budget_file.BudgetInfo.read"
-# For each command: valid arguments, a function of it that is replaced by a bug, and invalid arguments.
-COMMANDS = {
-    "train": (["--config", "nano"], "e1_trl.training.launch.resource", ["--config", "nothing"]),
-    "plan": (["E1-Math-1.5B"], "e1_trl.plan.setup.Architecture.of", ["nothing"]),
-    "fetch": (["--config", "nano"], "e1_trl.training.fetch.fetch", ["--config", "nothing"]),
-    "smoke": (["E1-Math-1.5B", "--cpu"], "e1_trl.plan.smoke.command.Hour", ["nothing"]),
-    "validate": (["--config", "E1-Code-14B"], "e1_trl.training.validate.validate", ["--config", "nothing"]),
-    "eval": (EVALUATED, "e1_trl.evaluation.prepare.load_problems", [*EVALUATED, "--samples", "0"]),
-    "report": (["evaluation"], "e1_trl.report.document.Report.of", ["nothing"]),
-    "serve": (SERVED, "e1_trl.serving.model.BudgetInfo.find", SERVED),
-    "chat": (SERVED, "e1_trl.serving.model.BudgetInfo.find", SERVED),
-    "card": (["adapter"], CARD, ["nothing"]),
-}
 
 
 @pytest.fixture(autouse=True)
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A working directory with problems, an evaluation and an adapter, as far as the commands read them."""
+def first_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty working directory, and no rank, which a training in the tests' own process leaves."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
-    Path("data.jsonl").write_text('{"problem": "1+1?", "answer": "2"}\n')
-    Path("evaluation").mkdir()
-    monkeypatch.syspath_prepend(ROOT / "tests" / "report")
-    samples.write(import_module("fabricated").cell([[True], [False]], 8), Path("evaluation"))
-    Path("adapter").mkdir()
-    Path("adapter/adapter_config.json").write_text("{}")
-
-
-def plant(monkeypatch: pytest.MonkeyPatch, place: str, bug: Exception) -> None:
-    """Replace a function or method, named by its dotted path, with one that raises."""
-
-    def raises(*arguments: Any, **options: Any) -> NoReturn:
-        raise bug
-
-    monkeypatch.setattr(place, raises)
-
-
-def test_every_command_is_tried() -> None:
-    assert COMMANDS.keys() == cli.COMMANDS.keys()
-
-
-@pytest.mark.parametrize("bug", [ValueError("a bug"), OSError(5, "a bug")])
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_bug_in_a_command_keeps_its_traceback(name: str, bug: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments, place, _ = COMMANDS[name]
-    plant(monkeypatch, place, bug)
-    with pytest.raises(type(bug)) as raised:
-        cli.main([name, *arguments])
-    assert raised.value is bug
 
 
 def test_a_bug_in_a_training_process_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     bug = ValueError("a bug")
-    plant(monkeypatch, "e1_trl.train.make_grader", bug)
+    monkeypatch.setattr("e1_trl.train.make_grader", Mock(side_effect=bug))
     words = ["--config", str(ROOT / "experiments" / "nano" / "recipe.yaml"), "--output_dir", "run", "--use_cpu", "true"]
     with pytest.raises(ValueError, match="a bug") as raised:
         run_command("e1 train", lambda: import_module("e1_trl.train").main(words))
     assert raised.value is bug
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_what_the_user_can_fix_is_one_line_and_a_traceback_on_demand(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    *_, wrong = COMMANDS[name]
+def test_what_the_user_can_fix_is_one_line_and_a_traceback_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("E1_DEBUG", "")
-    with pytest.raises(SystemExit) as end:
-        cli.main([name, *wrong])
-    assert str(end.value).startswith(f"e1 {name}: ") and "\n" not in str(end.value)
+    with pytest.raises(SystemExit, match=r"^e1 plan: [^\n]+$"):
+        cli.main(["plan", "nothing"])
     monkeypatch.setenv("E1_DEBUG", "1")
     with pytest.raises(UserError):
-        cli.main([name, *wrong])
+        cli.main(["plan", "nothing"])
 
 
 def test_another_process_waits_for_the_first_to_say_what_is_wrong(tmp_path: Path) -> None:
@@ -126,26 +75,10 @@ def test_a_bug_of_our_own_behind_a_librarys_call_stays_one() -> None:
     assert not isinstance(raised.value, UserError)
 
 
-def handlers(tree: ast.AST) -> Iterator[ast.ExceptHandler]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler))
-
-
-def names_in(tree: ast.AST) -> set[str]:
-    return {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Name)}
-
-
 def test_only_one_place_turns_an_error_into_the_end_of_a_command() -> None:
     found = []
     for file in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(file.read_text())
-        for main in tree.body:
-            if isinstance(main, ast.FunctionDef) and main.name == "main":
-                # Around a whole command: only exceptions that are not errors.
-                caught = [names_in(handler.type) if handler.type else {"all"} for handler in handlers(main)]
-                assert set().union(*caught) <= {"KeyboardInterrupt", "EOFError"}, (file, caught)
-        for handler in handlers(tree):
-            calls = [node for node in ast.walk(handler) if isinstance(node, ast.Call)]
-            exits = [call for call in calls if ast.unparse(call.func) in ("sys.exit", "SystemExit")]
-            if any(handler.name in names_in(call) for call in exits):
-                found.append(file.relative_to(PACKAGE).as_posix())
+        handlers = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ExceptHandler)]
+        if any(re.search(rf"(sys\.exit|SystemExit)\(.*\b{each.name}\b", ast.unparse(each)) for each in handlers):
+            found.append(file.relative_to(PACKAGE).as_posix())
     assert found == ["errors.py"]

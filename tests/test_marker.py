@@ -179,7 +179,6 @@ def test_training_refuses_a_prompt_that_closed_the_thinking_and_says_what_opens_
     with pytest.raises(UserError, match=r"closed the thinking, of 'What is 1 .*kwargs: \{enable_thinking: true\}$"):
         drop_long(problems, tokenizer, 9999, OFF, marker)
     assert len(drop_long(problems, tokenizer, 9999, ON, marker)) == 1
-    assert len(drop_long(problems, tokenizer, 9999, OFF)) == 1  # evaluation takes it, as a solution alone
     text = Dataset.from_dict({"prompt": ["1 + 1? <think></think>"]})
     with pytest.raises(UserError, match=r"it ends in '.*</think>'$"):
         drop_long(text, tokenizer, 9999, {}, marker)

@@ -230,7 +230,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
 def test_the_base_install_imports_what_evaluates_a_server_and_reports() -> None:
     modules = [
         "e1_trl.tree",
-        "e1_trl.problems.benchmarks",
+        "e1_trl.evaluation.prepare",
         "e1_trl.answers.mathematics.grader",
         "e1_trl.engines.server",
         "e1_trl.evaluation.command",

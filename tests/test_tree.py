@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from e1_trl import tree
 from e1_trl.budget import Budget, ThinkingClose
-from e1_trl.evaluation.method_options import MethodOptions
-from e1_trl.evaluation.methods import METHODS, MIXED, Cell, Question, Setting, make_cells
+from e1_trl.evaluation.methods import METHODS, MIXED, Cell, MethodOptions, Question, Setting, make_cells
 from e1_trl.marker import Marker
 from e1_trl.rollout import Completion, Request, Rollout, Segment, Stop
 from e1_trl.tree import Branch, Phase, StoredSegment, Tree

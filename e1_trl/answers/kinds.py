@@ -162,12 +162,11 @@ def kind_of(grader: str) -> AnswerType:
     if grader in KINDS:
         return KINDS[grader]
     try:
-        found: AnswerType = find(f"{grader}.KIND", {}, "grader", AnswerType)
+        return find(f"{grader}.KIND", {}, "grader", AnswerType)
     except UserError as error:
         raise UserError(
             f"grader is {grader!r}; it must be {' or '.join(KINDS)}, or a module with a KIND of its own ({error})"
         ) from error
-    return found
 
 
 def make_grader(arguments: GradingArguments, workers: int) -> Grader:

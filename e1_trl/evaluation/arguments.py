@@ -8,13 +8,12 @@ from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from e1_trl.answers.programs.livecodebench import PAPERS_WINDOW
+from e1_trl.answers.programs.livecodebench import PAPERS_WINDOW, Window
 from e1_trl.arguments import Count, Fraction, Natural, Share, Url, Within, json_object
 from e1_trl.budget import BudgetArguments
 from e1_trl.command_line import CommandParser, option
 from e1_trl.errors import UserError
-from e1_trl.evaluation.method_options import MethodOptions
-from e1_trl.evaluation.methods import METHODS
+from e1_trl.evaluation.methods import METHODS, MethodOptions
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import BENCHMARKS, find_benchmark
 
@@ -204,9 +203,7 @@ class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
         """Folder of the evaluation: `output`, or one named after model, revision and problems."""
         if self.output is not None:
             return self.output
-        problems = self.benchmark or str(self.dataset_name)
-        if self.livecodebench != list(PAPERS_WINDOW):
-            problems += "-" + "-".join(self.livecodebench)
+        problems = (self.benchmark or str(self.dataset_name)) + str(Window(*self.livecodebench))
         return Path("runs", "evaluations", f"{self.weights.folder}-{slug(problems)}")
 
 

@@ -12,10 +12,6 @@ from e1_trl.logs import write_logs
 from e1_trl.report import document, page
 
 
-class EvaluationError(UserError):
-    """An evaluation ended before its report; one line says why, and what is stored."""
-
-
 def evaluate(prepared: Prepared, start: StartEngine | None = None, command: str = "") -> None:
     """Reach the goals, beside those that the folder has reached, and report on all of them.
 
@@ -24,7 +20,7 @@ def evaluate(prepared: Prepared, start: StartEngine | None = None, command: str 
 
     Raises:
         StoreError: the folder belongs to another evaluation, is in use, or cannot be written to.
-        EvaluationError: something that the user can fix, or the user, ended it; the same command resumes.
+        UserError: something that the user can fix, or the user, ended it; the same command resumes.
         Exception: any other failure, with a note that says what is stored.
     """
     folder = prepared.arguments.folder
@@ -42,7 +38,7 @@ def evaluate(prepared: Prepared, start: StartEngine | None = None, command: str 
             raise
         except (KeyboardInterrupt, UserError) as error:
             why = "interrupted" if isinstance(error, KeyboardInterrupt) else one_line(error)
-            raise EvaluationError(f"{why}; {_resumable(store, folder)}") from error
+            raise UserError(f"{why}; {_resumable(store, folder)}") from error
         except Exception as error:
             error.add_note(_resumable(store, folder))
             raise

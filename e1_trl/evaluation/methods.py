@@ -6,21 +6,34 @@ same prefix share the samples after it. Everything else in which methods differ 
 """
 
 import logging
-from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from e1_trl.arguments import find
+from e1_trl.arguments import Natural, find
 from e1_trl.budget import Budget, ThinkingClose
+from e1_trl.command_line import option
 from e1_trl.errors import UserError
-from e1_trl.evaluation.method_options import MethodOptions
 from e1_trl.marker import Marker, PromptState
-from e1_trl.rollout import ENDS_BY_POLICY, Completion, Rollout, Segment, Stop, ThinkingEnd
+from e1_trl.rollout import Completion, Rollout, Segment, Stop
 from e1_trl.tree import Coroutine, Phase, Tree
 
 logger = logging.getLogger(__name__)
 
 S1_RELEASED_SOLUTION = 20  # tokens; what the published s1 baseline was given to answer
+
+
+@dataclass(kw_only=True)
+class MethodOptions:
+    """Options of single methods. A field is an option of `e1 eval`, is handed to the methods, and is recorded."""
+
+    GROUP: ClassVar[str] = "options of single methods"
+
+    s1_text: str = option(
+        "\nFinal Answer:", "Text that the method s1 appends after the marker when its budget runs out."
+    )
+    wait_text: str = option("\nWait", "Text that the method s1 puts in place of an early close of the thinking.")
+    s1_waits: Natural = option(1, "Most times that the method s1 replaces an early close by `wait_text`.")
 
 
 @dataclass(frozen=True)
@@ -100,31 +113,11 @@ def _solve(
     return (yield from tree.drive(rollout))
 
 
-def _answer_at_once(tree: Tree[Cell], question: Question, close: ThinkingClose) -> Coroutine[Completion]:
-    """Answer where the prompt has closed the thinking; without a forced close, with the tokens of both budgets."""
-    budget = question.budget
-    solution = budget.solution if close.marker.forced_ids else budget.completion_tokens(forced=0)
-    return (yield from tree.drive(Rollout(question.prompt_ids, Budget(0, solution), close)))
-
-
 def truncation(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
     """Cut after one budget of `t + s` tokens, wherever that is. Unconstrained if the budget is unlimited."""
     total = question.budget.completion_tokens(forced=0)
     limit = setting.close.context - len(question.prompt_ids) if total is None else total
-    thinking = yield from tree.sample(question.prompt_ids, Phase.THINKING, limit)
-    used = len(thinking.token_ids)
-    if thinking.stop is not Stop.MARKER or used == limit:
-        return Completion(
-            token_ids=array("i", thinking.token_ids),
-            thinking_end=ENDS_BY_POLICY.get(thinking.stop, ThinkingEnd.TOTAL),
-            thinking_tokens=used,
-            forced_tokens=0,
-            close_tokens=0,
-            solution_tokens=0,
-            truncated=thinking.stop is not Stop.EOS,
-        )
-    rest = Budget(used, limit - used)
-    return (yield from _solve(tree, question.prompt_ids, thinking, rest, setting.close))
+    return (yield from separate(tree, replace(question, budget=Budget(None, None, total=limit)), setting))
 
 
 def s1(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
@@ -133,6 +126,8 @@ def s1(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Comp
     Waits count as thinking. A close is accepted once no wait is left, or a wait would not fit.
     """
     prompt_ids = question.prompt_ids
+    if setting.close.marker.state_of(prompt_ids) is PromptState.CLOSED:
+        return (yield from separate(tree, question, setting))
     limit = question.budget.thinking_limit(len(prompt_ids), setting.close)
     thinking = yield from tree.sample(prompt_ids, Phase.THINKING, limit)
     for _ in range(setting.options.s1_waits):
@@ -145,11 +140,6 @@ def s1(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Comp
         more = yield from tree.sample([*prompt_ids, *waited], Phase.THINKING, limit - len(waited))
         thinking = Segment([*waited, *more.token_ids], more.stop)
     return (yield from _solve(tree, prompt_ids, thinking, question.budget, setting.close))
-
-
-def s1_no_wait(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
-    """Answer as s1 without "Wait", to see what the forced words do alone."""
-    return (yield from s1(tree, question, replace(setting, options=replace(setting.options, s1_waits=0))))
 
 
 def _marker_start(token_ids: Sequence[int], setting: Setting) -> int:
@@ -169,10 +159,11 @@ def length_in_prompt(tree: Tree[Cell], question: Question, setting: Setting) -> 
 
 def mixed(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
     """Answer after another model's thinking (the paper's Table 2)."""
-    if question.thinking is None:
-        raise UserError("mixed needs the thinking of another model")
     prompt_ids = question.prompt_ids
     given = question.thinking
+    assert given is not None  # `Thinking.check` has looked for it
+    if setting.close.marker.state_of(prompt_ids) is PromptState.CLOSED:
+        raise UserError("mixed: the prompt has closed the thinking, so another model's cannot be put there")
     limit = question.budget.thinking_limit(len(prompt_ids), setting.close)
     whole = len(given.token_ids) <= limit
     thinking = Segment(given.token_ids[:limit], given.stop if whole else Stop.LENGTH)
@@ -210,17 +201,10 @@ class Method:
     def complete(self, tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
         """Run `answer` with the method's own close in place of the setting's.
 
-        If the prompt has closed the thinking, our methods answer at once instead; a user's method runs all the same.
-
         Raises:
             UserError: `answer` returns something other than a `Completion`.
         """
-        close = self.close(setting)
-        if close.marker.state_of(question.prompt_ids) is PromptState.CLOSED and self in METHODS.values():
-            if question.thinking is not None:
-                raise UserError("mixed: the prompt has closed the thinking, so another model's cannot be put there")
-            return (yield from _answer_at_once(tree, question, close))
-        completion = yield from self.answer(tree, question, replace(setting, close=close))
+        completion = yield from self.answer(tree, question, replace(setting, close=self.close(setting)))
         if not isinstance(completion, Completion):
             where = f"{self.answer.__module__}.{self.answer.__qualname__}"
             raise UserError(f"{where} returned {completion!r}; a method must return a Completion")
@@ -246,7 +230,7 @@ METHODS = {
     "separate": Method(separate, keeps=_bounded_solution),
     "truncation": Method(truncation, close=Setting.no_close),
     "s1": Method(s1, close=Setting.s1_close, unboxed=True),
-    "s1_no_wait": Method(s1_no_wait, close=Setting.s1_close, unboxed=True),
+    "s1_no_wait": Method(separate, close=Setting.s1_close, unboxed=True),  # what the forced words do alone
     "s1_as_released": Method(
         s1,
         keeps=lambda budget: _bounded(budget) and Budget(budget.thinking, S1_RELEASED_SOLUTION),
@@ -269,8 +253,7 @@ def find_method(name: str) -> Method:
     Raises:
         UserError: there is none.
     """
-    found: Method = find(name, METHODS, "method", Method)
-    return found
+    return find(name, METHODS, "method", Method)
 
 
 def make_cells(methods: Sequence[str], budgets: Sequence[Budget]) -> list[Cell]:

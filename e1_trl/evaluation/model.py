@@ -13,8 +13,8 @@ from e1_trl.checkpoints.checkpoint import Checkpoint, served_rank
 from e1_trl.engines.engine import Engine, SamplingSettings
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import EvaluationArguments, token_biases
-from e1_trl.evaluation.store import FACTS, read_facts
-from e1_trl.marker import MARKER, Marker, find_marker
+from e1_trl.evaluation.store import read_facts
+from e1_trl.marker import MARKER, find_marker
 from e1_trl.seeds import NUMPY, seed_of
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Weights:
         """Arguments of the engine that have a say in the samples."""
         return {"dtype": self.arguments.dtype, **json_object("engine_args", self.arguments.engine_args)}
 
-    def context(self, marker: Marker) -> int | None:
+    def context(self) -> int | None:
         """Return `None`: nothing bounds the context but the model's configuration."""
         return None
 
@@ -140,7 +140,7 @@ class Served:
         """Nothing, since a server has settings of its own."""
         return {}
 
-    def context(self, marker: Marker) -> int | None:
+    def context(self) -> int | None:
         """Ask for the server's context in tokens, if it says it; an evaluation that has begun keeps its own.
 
         Raises:
@@ -149,7 +149,7 @@ class Served:
         from e1_trl.engines.openai import Client
 
         # A folder may be finished, and then needs no server; facts without a context are refused by the store.
-        if (self.arguments.folder / FACTS).exists() and "context" in (facts := read_facts(self.arguments.folder)):
+        if "context" in (facts := read_facts(self.arguments.folder)):
             return int(facts["context"])
 
         async def ask() -> int | None:

@@ -20,11 +20,10 @@ from e1_trl.checkpoints.budget_file import FILE, BudgetInfo
 from e1_trl.engines.engine import end_ids
 from e1_trl.errors import UserError, user_errors
 from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments
-from e1_trl.evaluation.method_options import MethodOptions
-from e1_trl.evaluation.methods import MIXED, UNCONSTRAINED, Cell, Setting, make_cells
+from e1_trl.evaluation.methods import MIXED, UNCONSTRAINED, Cell, MethodOptions, Setting, make_cells
 from e1_trl.evaluation.model import Served, Weights, find_model, marker_of
 from e1_trl.evaluation.sampling_plan import Goal, Problem, SamplingPlan
-from e1_trl.evaluation.store import FACTS, digest, read_facts
+from e1_trl.evaluation.store import digest, read_facts
 from e1_trl.evaluation.thinking import Thinking
 from e1_trl.marker import Marker, PromptState
 from e1_trl.problems.benchmarks import BENCHMARKS, Benchmark, find_benchmark
@@ -149,7 +148,7 @@ def _load_tokenizer(
     text = arguments.marker or marker_of(tokenizer)
     marker = Marker.from_tokenizer(tokenizer, text, arguments.forced_text)
     marker.check(end_ids(checkpoint.model, checkpoint.model_revision, tokenizer, code))
-    context = arguments.max_model_length or model.context(marker) or config.to_dict().get("max_position_embeddings")
+    context = arguments.max_model_length or model.context() or config.to_dict().get("max_position_embeddings")
     if context is None:
         raise UserError(f"the configuration of {checkpoint.model} names no context; set max_model_length, in tokens")
     setting = {
@@ -179,8 +178,7 @@ def _find_day(arguments: EvaluationArguments, tokenizer: "PreTrainedTokenizerBas
     """Return the day that prompts name, if the chat template reads it: that of the evaluation's beginning."""
     if "strftime_now" not in str(tokenizer.chat_template):
         return None
-    begun = (arguments.folder / FACTS).exists() and read_facts(arguments.folder).get("date")
-    return str(begun or date.today())
+    return str(read_facts(arguments.folder).get("date") or date.today())
 
 
 def _load_problems(

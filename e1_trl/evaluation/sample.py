@@ -51,11 +51,7 @@ def reach(plan: SamplingPlan, store: Store, start: StartEngine) -> tuple[Samplin
 
 
 def _join(reached: Sequence[Goal], wanted: Sequence[Goal]) -> list[Goal]:
-    """Join the goals that a folder has reached with others; of two for one cell, the larger one stays.
-
-    Raises:
-        StoreError: each has problems or samples that the other has not.
-    """
+    """Join the goals that a folder has reached with others; of two for one cell, the larger one stays."""
     goals = {goal.cell: goal for goal in reached}
     for goal in wanted:
         old = goals.get(goal.cell, goal)

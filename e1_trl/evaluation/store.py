@@ -91,7 +91,8 @@ class Store:
 
     def tells_prompts(self) -> bool:
         """Return whether the folder is new, or records how its prompts were rendered; our first versions did not."""
-        return not (self._folder / FACTS).exists() or "prompts" in read_facts(self._folder)
+        facts = read_facts(self._folder)
+        return not facts or "prompts" in facts
 
     def bind(self) -> None:
         """Write the facts, before the first sample: from now on, other facts are refused in this folder."""
@@ -179,12 +180,14 @@ class Store:
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """Read the facts that determined the samples in a folder.
+    """Read the facts that determined the samples in a folder; there are none until sampling begins.
 
     Raises:
-        StoreError: they are missing or damaged.
+        StoreError: they are damaged.
     """
     file = folder / FACTS
+    if not file.exists():
+        return {}
     try:
         return dict(json.loads(file.read_text()))
     except (OSError, ValueError, TypeError) as error:
@@ -219,9 +222,8 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _compare(folder: Path, ours: Mapping[str, Any]) -> None:
     """Check that what is in the folder, if anything, was sampled with these facts."""
-    if not (folder / FACTS).exists():
+    if not (theirs := read_facts(folder)):
         return
-    theirs = read_facts(folder)
     for name in {**ours, **theirs}:  # the format first
         if theirs.get(name) != ours.get(name) and (name in theirs or name not in UNTOLD):
             raise StoreError(

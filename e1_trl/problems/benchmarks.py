@@ -65,8 +65,7 @@ def find_benchmark(name: str) -> Benchmark:
     Raises:
         UserError: there is none.
     """
-    found: Benchmark = find(name, BENCHMARKS, "benchmark", Benchmark)
-    return found
+    return find(name, BENCHMARKS, "benchmark", Benchmark)
 
 
 def find_file(folder: Path, name: str) -> str:
@@ -76,10 +75,7 @@ def find_file(folder: Path, name: str) -> str:
         UserError: there is none, or several.
     """
     patterns = (f"{name}*.jsonl", f"{name}*.jsonl.gz", f"{name}*.parquet")
-    longer = tuple(other for other in BENCHMARKS if other != name and other.startswith(name))
-    files = sorted(
-        file for pattern in patterns for file in folder.glob(pattern) if not (longer and file.name.startswith(longer))
-    )
+    files = sorted(file for pattern in patterns for file in folder.glob(pattern))
     if len(files) != 1:
         found = ", ".join(file.name for file in files) or "none"
         raise UserError(f"benchmark {name}: {folder} must hold one file {name}*.jsonl or .parquet, it has: {found}")

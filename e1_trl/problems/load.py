@@ -25,7 +25,7 @@ from e1_trl.problems.benchmarks import find_benchmark, find_file
 from e1_trl.problems.program_benchmarks import NAMES as PROGRAM_BENCHMARKS
 from e1_trl.problems.program_benchmarks import read_tasks
 from e1_trl.problems.prompts import Prompt, compose, identity, last_question
-from e1_trl.problems.selection import exclude, named_in
+from e1_trl.problems.selection import exclude
 from e1_trl.problems.source import load_source
 
 logger = logging.getLogger(__name__)
@@ -72,12 +72,11 @@ def load_benchmark(
     if name in PROGRAM_BENCHMARKS:
         days = Window(*window)
         files = days.files if name == "livecodebench" else None
-        tasks = read_tasks(
-            name, load_source(place, benchmark.split, benchmark.config, files), arguments.instruction, days
-        )
-        faults = tasks.faults
-        check_unusable(name, tasks.total, len(faults), faults[:SHOWN], arguments.max_unusable, PROGRAMS.wanted)
-        return Dataset.from_list(tasks.rows, features=Features(COLUMNS)), tasks.title
+        source = load_source(place, benchmark.split, benchmark.config, files)
+        rows, faults, title = read_tasks(name, source, arguments.instruction, days)
+        total = len(rows) + len(faults)
+        check_unusable(name, total, len(faults), faults[:SHOWN], arguments.max_unusable, PROGRAMS.wanted)
+        return Dataset.from_list(rows, features=Features(COLUMNS)), title
     own = replace(
         arguments,
         grader=benchmark.grader,
@@ -88,12 +87,8 @@ def load_benchmark(
     )
     problems = load_problems(place, benchmark.split, own, benchmark.config)
     if benchmark.all_required and folder is None:
-        problems = problems.map(_join_answers, input_columns=["answers"])
+        problems = problems.map(lambda answers: {"answers": [", ".join(answers)]}, input_columns=["answers"])
     return problems, name
-
-
-def _join_answers(answers: list[str]) -> dict[str, list[str]]:
-    return {"answers": [", ".join(answers)]}
 
 
 def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need_answers: bool = True) -> Dataset:
@@ -117,7 +112,6 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
             read.
     """
     answer_type = arguments.answer_type
-    excluded = named_in(Path(arguments.exclude)) if arguments.exclude else frozenset()
     problem_column, answer_column = _find_columns(source, where, arguments, answer_type, need_answers)
     problems = _read(source, where, arguments, answer_type, problem_column, answer_column)
     unusable = {
@@ -125,15 +119,15 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
         for number, (problem, answers) in enumerate(zip(problems["problem"], problems["answers"], strict=True))
         if not problem or (need_answers and not (answers and answer_type.fault(answers) is None))
     }
-    describe = partial(_describe, answer_column=answer_column, arguments=arguments, answer_type=answer_type)
     faults = [
-        f"row {number}, {describe(source[number], str(column))}" for number, column in islice(unusable.items(), SHOWN)
+        f"row {number}, {_describe(source[number], str(column), answer_column, arguments, answer_type)}"
+        for number, column in islice(unusable.items(), SHOWN)
     ]
     wanted = f"a problem must be a text or messages, an answer {answer_type.wanted}"
     check_unusable(where, len(problems), len(unusable), faults, arguments.max_unusable, wanted)
     if unusable:
         problems = problems.select([number for number in range(len(problems)) if number not in unusable])
-    return exclude(problems, excluded, str(arguments.exclude))
+    return exclude(problems, Path(arguments.exclude)) if arguments.exclude else problems
 
 
 def check_unusable(where: str, total: int, unusable: int, faults: Sequence[str], share: float, wanted: str) -> None:
@@ -159,7 +153,7 @@ def _find_columns(
         for column in (named,) if named else usual:
             if column in columns:
                 return column
-        missing = repr(named) if named else f"{', '.join(usual[:-1])} or {usual[-1]}"
+        missing = repr(named) if named else " or ".join(usual)
         raise UserError(f"{where}: no column {missing}; the columns are {', '.join(columns)}; name one as {field}")
 
     usual = answer_type.columns

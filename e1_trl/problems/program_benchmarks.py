@@ -139,21 +139,13 @@ READERS: dict[str, Callable[[Row], Task]] = {
 NAMES = (*READERS, "humanevalplus")
 
 
-@dataclass(frozen=True)
-class Tasks:
-    """Problems of a benchmark as rows with our columns (`load.COLUMNS`), and the faults of all other rows.
-
-    `total` counts all rows of the source; `title` is what a report calls the benchmark.
-    """
-
-    rows: list[dict[str, Any]]
-    faults: list[str]
-    total: int
-    title: str
-
-
-def read_tasks(name: str, source: Dataset, instruction: str | None, window: Window) -> Tasks:
+def read_tasks(
+    name: str, source: Dataset, instruction: str | None, window: Window
+) -> tuple[list[dict[str, Any]], list[str], str]:
     """Read the problems of a benchmark; their `key` is the benchmark's own name of them, if there is one.
+
+    Returns:
+        Rows with our columns (`load.COLUMNS`), the faults of all other rows, and the title that a report gives them.
 
     Raises:
         UserError: there is no problem, or HumanEval+'s references cannot be run on this machine.
@@ -193,4 +185,4 @@ def read_tasks(name: str, source: Dataset, instruction: str | None, window: Wind
     except SandboxError as error:
         raise UserError(f"{error}; {name} runs reference programs") from error
     # One title for all of them: the weakest tests decide.
-    return Tasks(rows, faults, len(source), "-".join(filter(None, [title, max(origins)])))
+    return rows, faults, "-".join(filter(None, [title, max(origins)]))

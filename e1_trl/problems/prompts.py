@@ -120,7 +120,7 @@ def drop_long(
     tokenizer: "PreTrainedTokenizerBase",
     max_prompt_length: int,
     chat_template_kwargs: Mapping[str, Any],
-    marker: Marker | None = None,
+    marker: Marker,
 ) -> "Dataset":
     """Return the problems whose prompt is short enough, with its length in tokens in the column `MEASURED`.
 
@@ -137,7 +137,7 @@ def drop_long(
         fn_kwargs={
             "tokenizer": tokenizer,
             "chat_template_kwargs": dict(chat_template_kwargs),
-            "marker": None if marker is None else marker.text,
+            "marker": marker.text,
         },
         desc="Measuring prompts",
     )
@@ -153,14 +153,10 @@ def drop_long(
 
 
 def _measure(
-    prompt: Prompt,
-    tokenizer: "PreTrainedTokenizerBase",
-    chat_template_kwargs: dict[str, Any],
-    marker: str | None,
+    prompt: Prompt, tokenizer: "PreTrainedTokenizerBase", chat_template_kwargs: dict[str, Any], marker: str
 ) -> dict[str, int]:
     ids = tokenize(tokenizer, prompt, chat_template_kwargs)
-    if marker is not None:
-        closing = Marker(marker, (), (), 0, decode=tokenizer.decode)
-        if closing.state_of(ids) is PromptState.CLOSED:
-            raise UserError(str(explain_unthinking(tokenizer, closing, prompt, chat_template_kwargs)))
+    closing = Marker(marker, (), (), 0, decode=tokenizer.decode)
+    if closing.state_of(ids) is PromptState.CLOSED:
+        raise UserError(str(explain_unthinking(tokenizer, closing, prompt, chat_template_kwargs)))
     return {MEASURED: len(ids)}

@@ -37,14 +37,13 @@ def decontaminate(problems: "Dataset", others: "Dataset", name: str) -> "Dataset
     """
     known = {normalised(problem) for problem in others["problem"]}
     overlap = [normalised(problem) in known for problem in problems["problem"]]
-    remedy = "; train or evaluate on another dataset"
-    return _without(problems, overlap, f"occur in {name}", remedy) if any(overlap) else problems
+    return _without(problems, overlap, f"occur in {name}") if any(overlap) else problems
 
 
-def _without(problems: "Dataset", named: list[bool], why: str, remedy: str = "") -> "Dataset":
+def _without(problems: "Dataset", named: list[bool], why: str) -> "Dataset":
     kept = [row for row, is_named in enumerate(named) if not is_named]
     if not kept:
-        raise UserError(f"all {len(problems)} problems {why}{remedy}")
+        raise UserError(f"all {len(problems)} problems {why}")
     logger.warning("left out %d of %d problems: they %s", len(problems) - len(kept), len(problems), why)
     return problems.select(kept)
 
@@ -72,12 +71,12 @@ def named_in(file: Path) -> frozenset[str]:
     return frozenset(named)
 
 
-def exclude(problems: "Dataset", named: frozenset[str], where: str) -> "Dataset":
-    """Return the problems whose `key` is not named, with a warning that counts the others, even if there is none.
+def exclude(problems: "Dataset", file: Path) -> "Dataset":
+    """Return the problems whose `key` a file does not name, with a warning that counts the others, even if none is.
 
     Raises:
-        UserError: no problem is left.
+        UserError: as `named_in`; or no problem is left.
     """
-    if not named:
+    if not (named := named_in(file)):
         return problems
-    return _without(problems, [key in named for key in problems["key"]], f"are named in {where}")
+    return _without(problems, [key in named for key in problems["key"]], f"are named in {file}")

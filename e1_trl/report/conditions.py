@@ -29,7 +29,7 @@ class Conditions:
     min_p: float
     marker: str  # text that ends the thinking
     forced_text: str  # text that is appended in its place
-    # Of single methods (`evaluation.method_options.MethodOptions`), written among the others.
+    # Of single methods (`evaluation.methods.MethodOptions`), written among the others.
     options: Mapping[str, Any]
     context: int  # longest sequence
     # Longest completion where a part of the budget is unlimited; `None`: as long as the context allows.

@@ -20,17 +20,9 @@ def test_a_yaml_file_stands_for_its_arguments_and_the_command_line_overrides_it(
     assert (arguments.model, arguments.budgets, arguments.benchmark) == (["c/d"], ["8+8", "unlimited"], "amc")
     assert arguments.enforce_eager is True and arguments.instruction == "" and arguments.name is None
     assert arguments.engine_args == '{"quantization": "fp8"}'
-    config.write_text("- model")
-    with pytest.raises(ValueError, match="must be a YAML file of lines"):
-        parse(["--config", str(config)])
     config.write_text("{model: [")
     with pytest.raises(ValueError, match=r"evaluation\.yaml cannot be read: while parsing"):
         parse(["--config", str(config)])
-
-
-def test_an_argument_that_is_missing_is_named() -> None:
-    with pytest.raises(UserError, match="--model must be given"):
-        parse(["--benchmark", "amc", "--budgets", "8+8"])
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from e1_trl.engines.local import LocalEngine
 from e1_trl.errors import UserError, one_line
 from e1_trl.evaluation import evaluate as evaluation
 from e1_trl.evaluation.arguments import parse
-from e1_trl.evaluation.evaluate import EvaluationError
 from e1_trl.evaluation.prepare import Prepared, prepare
 from e1_trl.report import document, samples
 from e1_trl.rollout import Segment
@@ -185,22 +184,17 @@ def test_a_folder_belongs_to_one_run_at_a_time_and_grows_in_one_direction(
 
 @pytest.mark.parametrize(
     "error",
-    [
-        *(UnusableEngineError("gone\nto lunch"), KeyboardInterrupt()),  # one line
-        EngineError("aborted"),  # as they are, from here on
-        *(pytest.param(each, marks=pytest.mark.slow) for each in (ValueError("cut"), OSError(12, "no memory"))),
-    ],
+    [UnusableEngineError("gone\nto lunch"), KeyboardInterrupt(), EngineError("aborted")],
     ids=lambda error: type(error).__name__,
 )
 def test_whatever_ends_the_sampling_says_what_is_stored_and_no_thought_begins_again(
     evaluate: Evaluate, tmp_path: Path, error: BaseException
 ) -> None:
     small = ["--budgets", "16+16", "64+16", "--methods", "separate", "--max_problems", 32, "--temperature", 0]
-    with pytest.raises((EvaluationError, type(error))) as said:
+    with pytest.raises((UserError, type(error))) as said:
         evaluate(tmp_path, *small, error=error)
     kept = f"segments stored in {tmp_path}: {len(segments(tmp_path))}; the same command resumes"
     if isinstance(error, UserError | KeyboardInterrupt):
-        assert isinstance(said.value, EvaluationError)
         assert str(said.value) == f"{one_line(error) if str(error) else 'interrupted'}; {kept}"
     else:
         assert said.value is error and error.__notes__ == [kept]
@@ -224,7 +218,7 @@ def test_workers_that_do_not_start_are_one_line_and_what_was_sampled_is_graded_b
     assert isinstance(grader, MathematicsGrader)
     grader.processes.initializer = os.abort
     one_line = rf"^[^\n]+; segments stored in {tmp_path}: \d+; the same command resumes$"
-    with monkeypatch.context() as patch, pytest.raises(EvaluationError, match=one_line):
+    with monkeypatch.context() as patch, pytest.raises(UserError, match=one_line):
         patch.setattr("e1_trl.evaluation.prepare.make_grader", lambda *_: grader)
         evaluate(tmp_path, *small)
     evaluate(tmp_path, *small, sampling=False)

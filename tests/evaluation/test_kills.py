@@ -12,8 +12,7 @@ import pytest
 
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.engines.engine import Follow, Requests, Stepped
-from e1_trl.evaluation.method_options import MethodOptions
-from e1_trl.evaluation.methods import Cell, Setting
+from e1_trl.evaluation.methods import Cell, MethodOptions, Setting
 from e1_trl.evaluation.sample import is_sampled, sample_plan, trees
 from e1_trl.evaluation.sampling_plan import Goal, Problem, SamplingPlan
 from e1_trl.evaluation.store import Store

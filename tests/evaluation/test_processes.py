@@ -6,20 +6,17 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import openai
 import pandas as pd
 import pytest
 import torch
-from conftest import BASE, ROOT, SERVED_CONTEXT, evaluated, evaluation, kill, options, results, segments, started
+from conftest import BASE, ROOT, SERVED_CONTEXT, evaluated, evaluation, kill, results, segments, started
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from e1_trl.checkpoints.checkpoint import Checkpoint
-from e1_trl.errors import UserError
-from e1_trl.evaluation.command import main
 from e1_trl.report import samples
 
 KILLS = 6
@@ -64,27 +61,22 @@ def test_killed_at_random_moments_it_resumes_and_ends_the_same(
     assert results(killed) == results(undisturbed)
 
 
-def interrupted(command: Sequence[str], output: Path) -> None:
-    """Run until something is stored, and interrupt: one line says what there is."""
-    before = len(segments(output))
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
-        while len(segments(output)) == before:
-            assert process.poll() is None
-            time.sleep(0.01)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal sends it, to all in its group
-        _, said = process.communicate()
-    assert process.returncode == 1 and "Traceback" not in said
-    stored = f"segments stored in {output}: {len(segments(output)):,}"
-    assert said.splitlines()[-1] == f"e1 eval: interrupted; {stored}; the same command resumes"
-
-
 @pytest.mark.engine
 @pytest.mark.distributed
 @pytest.mark.slow
 def test_ctrl_c_is_one_line_that_says_what_is_stored(server: openai.OpenAI, nano_data: Path, tmp_path: Path) -> None:
     sampled = ["--base_url", server.base_url, "--served_model_name", "nano", "--max_model_length", SERVED_CONTEXT]
     sampled += ["--budgets", "64+16", "--methods", "separate", "--concurrency", 2]
-    interrupted(evaluation(nano_data, tmp_path, *sampled), tmp_path)
+    command = evaluation(nano_data, tmp_path, *sampled)
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        while not segments(tmp_path):
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal sends it, to all in its group
+        _, said = process.communicate()
+    assert process.returncode == 1 and "Traceback" not in said
+    stored = f"segments stored in {tmp_path}: {len(segments(tmp_path)):,}"
+    assert said.splitlines()[-1] == f"e1 eval: interrupted; {stored}; the same command resumes"
 
 
 @pytest.mark.distributed
@@ -115,15 +107,6 @@ def test_samples_that_are_added_later_are_not_those_there_are(nano_data: Path, t
     answers = pd.read_parquet(tmp_path / "samples.parquet")
     one, other = (answers[answers["sample"] == i].sort_values("problem") for i in (0, 1))
     assert sum(a.tolist() == b.tolist() for a, b in zip(one["token_ids"], other["token_ids"], strict=True)) < 4
-
-
-def test_the_command_says_what_is_wrong_in_one_line(nano_data: Path, tmp_path: Path) -> None:
-    for said, words in (
-        ("the method separate: a prompt of", ("--budgets", "2000+16")),
-        ("no answer from http://127.0.0.1:9/v1", ("--budgets", "16+16", "--base_url", "http://127.0.0.1:9/v1")),
-    ):
-        with pytest.raises(UserError, match=rf"^{said}[^\n]*$"):
-            main(options(nano_data, tmp_path, *words))
 
 
 @pytest.mark.distributed

@@ -70,7 +70,12 @@ def test_programs_have_the_same_table_as_answers_and_are_graded_again_alike(
 @pytest.mark.slow
 def test_a_benchmark_of_programs_runs_from_a_local_file(functions: list[dict[str, Any]], tmp_path: Path) -> None:
     rows = [
-        {"task_id": row["problem"][:20], "prompt": row["problem"], "entry_point": "f", "test": code(row)}
+        {
+            "task_id": row["problem"][:20],
+            "prompt": row["problem"],
+            "entry_point": "f",
+            "test": json.loads(row["tests"])["code"],
+        }
         for row in functions[:24]
     ]
     folder = written(tmp_path / "benchmarks" / "humanevalplus.jsonl", rows).parent
@@ -79,9 +84,3 @@ def test_a_benchmark_of_programs_runs_from_a_local_file(functions: list[dict[str
     found = results(tmp_path / "whole")["rows"]
     assert [(row["benchmark"], row["problems"]) for row in found] == [("humanevalplus", 24)] * 2
     assert max(row["accuracy"] for row in found) > 0.5
-
-
-def code(row: dict[str, Any]) -> str:
-    """The tests of a problem as a function `check`."""
-    code: str = json.loads(row["tests"])["code"]
-    return code

@@ -66,18 +66,6 @@ def test_a_folder_without_or_with_two_files_of_the_benchmark_is_an_error(tmp_pat
         load_benchmark("aime", arguments)
 
 
-def test_a_file_is_of_the_benchmark_whose_whole_name_it_begins_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(BENCHMARKS, "hmmt2025nov", replace(BENCHMARKS["hmmt2025"]))
-    answers = {"hmmt2025": "2", "hmmt2025nov": "3"}
-    for name, answer in answers.items():
-        write(tmp_path, f"{name}.jsonl", answer=answer)
-    for name, answer in answers.items():
-        loaded, _ = load_benchmark(name, ProblemArguments(local_benchmarks=tmp_path))
-        assert loaded["answers"][:] == [[answer]]
-
-
 def test_the_papers_benchmarks_are_sampled_as_in_the_paper() -> None:
     assert {(each.temperature, each.top_p) for each in BENCHMARKS.values()} == {(0.6, 0.95)}
     samples = {name: each.samples for name, each in BENCHMARKS.items() if each.grader == "mathematics"}

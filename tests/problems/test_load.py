@@ -4,9 +4,6 @@ import gzip
 import json
 import logging
 import re
-import subprocess
-import sys
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +129,7 @@ def test_answers_are_not_needed_where_nothing_grades_them() -> None:
     ("fields", "missing"),
     [
         ({"problem_column": "text"}, "'text'; the columns are id, solution; name one as problem_column"),
-        ({}, "prompt, problem or question; the columns are id, solution; name one as problem_column"),
+        ({}, "prompt or problem or question; the columns are id, solution; name one as problem_column"),
         ({"problem_column": "id", "answer_column": "gold"}, "'gold'; .* are id, solution; name one as answer_column"),
     ],
 )
@@ -277,19 +274,6 @@ def test_no_honest_gold_answer_of_a_public_set_is_taken_for_a_worked_solution() 
     assert golds > 50_000
 
 
-def test_the_answers_of_gsm8k_as_its_authors_publish_it_are_read(tmp_path: Path) -> None:
-    file = DATA / "math_train" / "gsm8k_train.jsonl.gz"
-    if not file.exists():
-        pytest.skip(f"{file} is not on this machine")
-    with gzip.open(file, "rt") as lines:
-        rows = [json.loads(line) for line in islice(lines, 500)]
-    published = write(tmp_path / "rows.jsonl", [{"question": r["problem"], "answer": r["solution"]} for r in rows])
-    with pytest.raises(UserError, match="500 of 500 rows cannot be used"):
-        load_problems(published, "train", PLAIN)
-    problems = load_problems(published, "train", ProblemArguments(answer_after="####"))
-    assert problems["answers"][:] == [[row["solution"].split("#### ")[1]] for row in rows]
-
-
 def of(*texts: str) -> Dataset:
     return make([{"problem": text, "answer": "1"} for text in texts])
 
@@ -317,11 +301,3 @@ def test_every_real_overlap_with_the_benchmarks_is_found() -> None:
         assert len(problems) - len(left) == found
         assert sum(benchmark in (row or []) for row in problems["overlaps_eval"]) == known
         assert not any(benchmark in (row or []) for row in left["overlaps_eval"])
-
-
-def test_nothing_heavy_is_imported() -> None:
-    script = (
-        "import sys, e1_trl.problems.benchmarks, e1_trl.problems.prompts; assert 'datasets' not in sys.modules; "
-        "import e1_trl.problems.load; assert not {'torch', 'transformers', 'trl', 'vllm'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)

@@ -13,7 +13,7 @@ from e1_trl.answers.programs.suites import Suites
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems, make_problems
 from e1_trl.problems.prompts import identity
-from e1_trl.problems.selection import exclude, named_in
+from e1_trl.problems.selection import exclude
 
 pytestmark = pytest.mark.usefixtures("datasets_cache")
 
@@ -132,7 +132,7 @@ def test_a_file_names_what_is_left_out_wherever_it_stands(tmp_path: Path, caplog
     assert make(double, exclude=str(named))["problem"] == ["Double it."]
     assert "left out 0 of 1 problems" in caplog.text  # a file for another dataset is noticed
     with pytest.raises(ValueError, match="all 1 problems are named in"):
-        exclude(make(rows[1:]), named_in(named), str(named))
+        exclude(make(rows[1:]), named)
     with pytest.raises(ValueError, match="`e1 validate --config RECIPE` writes that of programs"):
         make(rows, exclude=str(tmp_path / "none.jsonl"))
     for line in ("x", "[]", "{}"):

@@ -9,12 +9,14 @@ from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from e1_trl.marker import Marker
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.problems.prompts import compose, drop_long, last_question, tokenize
 
 pytestmark = pytest.mark.usefixtures("datasets_cache")
 
+CLOSE = Marker("</think>", (), (), 0)
 TEMPLATE = (
     "{% for message in messages %}user {{ message['content'] }} end{% endfor %}"
     "{% if add_generation_prompt %} assistant{% if thinking %} think{% endif %}{% endif %}"
@@ -53,7 +55,7 @@ def test_a_text_is_composed_shown_and_tokenized_as_it_is(tokenizer: PreTrainedTo
     tokenizer.chat_template = None
     assert tokenize(tokenizer, "one two", {"thinking": True}) == tokenizer("one two")["input_ids"]
     texts = Dataset.from_dict({"prompt": ["one", "one two three"]})
-    assert drop_long(texts, tokenizer, 2, {}).to_list() == [{"prompt": "one", "prompt_tokens": 1}]
+    assert drop_long(texts, tokenizer, 2, {}, CLOSE).to_list() == [{"prompt": "one", "prompt_tokens": 1}]
     with pytest.raises(ValueError, match=r"^no user message in the conversation \[{'role': 'assistant'"):
         compose([assistant], "Box it.")
 
@@ -62,31 +64,30 @@ def test_long_prompts_are_dropped_and_counted_with_what_the_chat_template_adds(
     problems: Dataset, tokenizer: PreTrainedTokenizerFast, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "e1_trl.problems.prompts"):
-        assert drop_long(problems, tokenizer, 5, {}).to_list() == [
+        assert drop_long(problems, tokenizer, 5, {}, CLOSE).to_list() == [
             {**row, "prompt_tokens": length} for row, length in zip(problems.to_list()[:2], (4, 5), strict=True)
         ]
-        assert drop_long(problems, tokenizer, 6, {})["prompt_tokens"][:] == [4, 5, 6]
-        assert drop_long(problems, tokenizer, 9, {"thinking": True})["prompt_tokens"][:] == [5, 6, 7]
+        assert drop_long(problems, tokenizer, 6, {}, CLOSE)["prompt_tokens"][:] == [4, 5, 6]
+        assert drop_long(problems, tokenizer, 9, {"thinking": True}, CLOSE)["prompt_tokens"][:] == [5, 6, 7]
     assert caplog.messages == ["dropped 1 of 3 prompts: longer than max_prompt_length = 5 tokens"]
     with pytest.raises(
         ValueError, match=r"^all 3 prompts are longer than max_prompt_length = 3 tokens; the shortest has 4$"
     ):
-        drop_long(problems, tokenizer, 3, {})
+        drop_long(problems, tokenizer, 3, {}, CLOSE)
     tokenizer.chat_template = None
     with pytest.raises(ValueError, match=r"^the tokenizer .* has no chat template"):
-        drop_long(problems, tokenizer, 9, {})
+        drop_long(problems, tokenizer, 9, {}, CLOSE)
 
 
 def test_prompts_are_measured_once_and_found_again(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text('{"problem": "1 + 1?", "answer": "2"}\n')
-    first, again = (
-        drop_long(
-            load_problems(str(file), "train", ProblemArguments()), AutoTokenizer.from_pretrained(BASE), 999, {"a": 1}
-        )
-        for _ in range(2)
-    )
-    assert first.cache_files == again.cache_files != []
+
+    def measured() -> Dataset:
+        problems = load_problems(str(file), "train", ProblemArguments())
+        return drop_long(problems, AutoTokenizer.from_pretrained(BASE), 999, {"a": 1}, CLOSE)
+
+    assert measured().cache_files == measured().cache_files != []
 
 
 def test_a_real_template_takes_its_arguments_and_is_measured() -> None:
@@ -98,4 +99,4 @@ def test_a_real_template_takes_its_arguments_and_is_measured() -> None:
     assert thinking == tokenize(qwen, messages, {})
     assert not_thinking == [*thinking, *qwen("<think>\n\n</think>\n\n")["input_ids"]]
     one = Dataset.from_dict({"prompt": [messages]})
-    assert drop_long(one, qwen, 99, {"enable_thinking": False})["prompt_tokens"][:] == [len(not_thinking)]
+    assert drop_long(one, qwen, 99, {}, CLOSE)["prompt_tokens"][:] == [len(thinking)]
