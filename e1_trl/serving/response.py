@@ -1,5 +1,6 @@
 """vLLM's answer, with how the thinking ended, and cut where the solution's budget or a stop text ends it."""
 
+import json
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -8,8 +9,9 @@ from typing import Any
 
 import aiohttp
 
+from e1_trl.engines.openai import ServerError
 from e1_trl.marker import Marker, PromptState
-from e1_trl.serving.model import Limits, Model, Part, read_events
+from e1_trl.serving.model import Limits, Model, Part
 from e1_trl.serving.request import ParsedRequest
 
 PARTS = ("reasoning_tokens", "forced_tokens", "solution_tokens")
@@ -189,41 +191,57 @@ def hold_back(text: str, words: Sequence[str]) -> tuple[str, str]:
     return text[:place], text[place:]
 
 
+async def read_events(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
+    """Read a stream of events up to its end; raise a `ServerError` where it breaks off."""
+    rest = b""
+    try:
+        async for received in answer.content.iter_any():
+            *events, rest = (rest + received).split(b"\n\n")
+            for data in (event.removeprefix(b"data: ") for event in events):
+                if data == b"[DONE]":
+                    return
+                event = json.loads(data)
+                if "error" in event:
+                    raise ServerError(str(event["error"]), answer.status)
+                yield event
+    except (aiohttp.ClientError, json.JSONDecodeError) as error:
+        raise ServerError(repr(error), answer.status) from error
+    raise ServerError("the end of an answer is missing", answer.status)
+
+
 class Answer:
     """All answers to a request, as a stream of events or as one body."""
 
     def __init__(self, model: Model, asked: ParsedRequest, limits: Limits, response: aiohttp.ClientResponse):
         answers = len(limits.prompts) * int(asked.body.get("n") or 1)
         self.choices = [Choice(limits, model.close.marker, asked) for _ in range(answers)]
-        self._head: Part = {}
         self._asked = asked
         self._response = response
         self._prompt_tokens = sum(limits.prompts)
 
     async def read(self) -> AsyncIterator[Part]:
         """Yield events for the client."""
+        asked = self._asked
+        head: Part = {}  # of all events
         async for event in read_events(self._response):
-            self._take(event)
+            event.pop("usage", None)
+            event["model"] = asked.model
+            event["choices"] = [each for each in event["choices"] if not self.choices[each["index"]].done]
+            for each in event["choices"]:
+                self.choices[each["index"]].take(each)
+            if not asked.return_token_ids:
+                for part in (event, *event["choices"]):
+                    part.pop("prompt_token_ids", None)
+            if not head:
+                event["budget"] = str(asked.budget)
+                event |= {"reasoning_effort": asked.effort} if asked.effort else {}
+                head = {key: value for key, value in event.items() if key not in ("choices", "prompt_token_ids")}
             if event["choices"]:
                 yield event
             if all(choice.done for choice in self.choices):
                 break
-        if self._asked.include_usage or not self._asked.stream:
-            yield {**self._head, "choices": [], "usage": self.usage()}
-
-    def _take(self, event: Part) -> None:
-        event.pop("usage", None)
-        event["choices"] = [each for each in event["choices"] if not self.choices[each["index"]].done]
-        for each in event["choices"]:
-            self.choices[each["index"]].take(each)
-        if not self._asked.return_token_ids:
-            for part in (event, *event["choices"]):
-                part.pop("prompt_token_ids", None)
-        event["model"] = self._asked.model
-        if not self._head:
-            event["budget"] = str(self._asked.budget)
-            event |= {"reasoning_effort": self._asked.effort} if self._asked.effort else {}
-            self._head = {key: value for key, value in event.items() if key not in ("choices", "prompt_token_ids")}
+        if asked.include_usage or not asked.stream:
+            yield {**head, "choices": [], "usage": self.usage()}
 
     @property
     def parts(self) -> list[int]:
@@ -261,7 +279,7 @@ async def ask(model: Model, asked: ParsedRequest, path: str, request_id: str = "
     """Send a request to the server, unless it is refused; at the end of the context the server frees it."""
     limits = await model.limit(asked)
     body: Part = {**asked.body, **limits.fields, "return_token_ids": True, "stream": True}
-    async with await model.upstream.send(path, body, request_id) as response:
+    async with await model.upstream.post(path, body, request_id) as response:
         yield Answer(model, asked, limits, response)
 
 

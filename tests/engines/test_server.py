@@ -76,29 +76,6 @@ def test_server_and_process_sample_the_same_tokens_and_neither_a_banned_one(
     assert not any(wait in each.token_ids for each in sample(CLOSE.marker, [Budget(None, 8)], banned))
 
 
-@pytest.mark.engine
-@pytest.mark.slow
-def test_vllms_own_thinking_budget_gives_the_same_tokens_as_ours(
-    server: openai.OpenAI, prompt_ids: list[list[int]]
-) -> None:
-    ends = set()
-    assert {TOKENIZER.decode(ids[-1]) for ids in prompt_ids} == {"<think>"}  # vLLM counts what comes after it
-    for thinking in (20, 150):
-        rollouts = [Rollout(ids, Budget(thinking, 16), CLOSE) for ids in prompt_ids]
-        run(ServerEngine(str(server.base_url), "nano", CLOSE, GREEDY), rollouts)
-        body = {"thinking_token_budget": thinking, "return_token_ids": True}
-        most = thinking + CLOSE.forced_after(thinking) + 16
-        answers = server.completions.create(
-            model="nano", prompt=prompt_ids, temperature=0.0, max_tokens=most, extra_body=body
-        )
-        for theirs, ours in zip(answers.choices, (rollout.completion for rollout in rollouts), strict=True):
-            # What the thinking leaves of its budget is the solution's there, and not here.
-            length = len(ours.token_ids) if ours.truncated else None
-            assert theirs.token_ids[:length] == ours.token_ids.tolist()
-            ends.add(ours.thinking_end)
-    assert ends == {ThinkingEnd.FORCED, ThinkingEnd.CLOSED}
-
-
 def connect(stub: ServerStub, concurrency: int = MOST_IN_FLIGHT, seed: int | None = None) -> ServerEngine:
     return ServerEngine(stub.url, "m", ThinkingClose(CLOSE.marker, 100), GREEDY, seed, concurrency)
 
