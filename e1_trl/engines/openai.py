@@ -153,8 +153,9 @@ def _explain(error: Exception) -> str:
     """Say why a request failed, without the internals that the client's own texts show."""
     if isinstance(error, TimeoutError):
         return f"none within {CONNECTING:.0f} s"
-    if isinstance(error, OSError) and (error.errno or 0) > 0:  # negative ones are of the look-up of a name
-        return os.strerror(error.errno)
+    number = getattr(error, "errno", None) or 0
+    if number > 0:  # negative ones are of the look-up of a name
+        return os.strerror(number)
     return getattr(error, "strerror", None) or one_line(getattr(error, "os_error", error))
 
 
