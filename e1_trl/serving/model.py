@@ -197,6 +197,7 @@ class Model:
             else:  # the model opens it, which are tokens of its thinking
                 fields["thinking_token_budget"] = max(0, thinking - len(marker.opener_ids))
                 forced = forced if thinking else marker.empty_ids or forced
+                thinking = thinking and max(thinking, len(marker.opener_ids))
         most = None if budget.solution is None else thinking + len(forced) + budget.solution
         bounds = (self.close.context - longest, budget.total, most)
         fields["max_tokens"] = min(each for each in bounds if each is not None)

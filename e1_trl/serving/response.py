@@ -32,9 +32,7 @@ class TokenCount:
         self._limits = limits
         self._marker = marker
         self._blanks = 0  # tokens in front of what may be the opener
-        # A thinking that the model opens holds the opener.
-        opens = not self.is_thinking and limits.thinking > 0
-        self._most = max(limits.thinking, len(marker.opener_ids) * opens)
+        self._most = limits.thinking
 
     @property
     def solution_ids(self) -> list[int]:
@@ -110,14 +108,13 @@ class Choice:
         """Take what is new, and change it into what the client gets."""
         token_ids = choice.pop("token_ids", None) or []
         had_ended = self.count.end is not None
-        had = len(self.count.solution_ids)
         kept = self.count.add(token_ids)
         reason = choice.get("finish_reason")
         if reason:
             self.count.finish(reason)
         before, solution = self._split(choice, had_ended)
         if kept < len(token_ids):
-            solution = self._cut(solution, had)
+            solution = self._cut(solution, kept)
         if kept < len(token_ids) or (self.count.is_full and not reason):
             reason = "length"
         if self.count.end is not None:
@@ -153,11 +150,12 @@ class Choice:
         before, close, solution = text.partition(self._marker.text)
         return before + close, solution
 
-    def _cut(self, new: str, had: int) -> str:
-        """Cut new text of the solution to that of its tokens after the first `had`; a tool call is no text."""
+    def _cut(self, new: str, kept: int) -> str:
+        """Cut new text of the solution to that of its last tokens, of which `kept` are new; a tool call is no text."""
         decode = self._marker.decode
         assert decode is not None
         ids = self.count.solution_ids
+        had = max(0, len(ids) - kept)
         text = decode(ids, skip_special_tokens=True)[len(decode(ids[:had], skip_special_tokens=True)) :]
         # Blanks in front are left out by parsers, and by some tokenizers.
         known = (text, f" {text}", text.lstrip())
@@ -264,8 +262,7 @@ class Answer:
         """Return the body of an answer that is not streamed."""
         whole: Part = {}
         async for event in self.read():
-            join(whole, event)
-        whole["choices"].sort(key=lambda choice: choice["index"])
+            whole = join(whole, event)
         for choice in (each for each in whole["choices"] if "delta" in each):
             message = choice["message"] = choice.pop("delta")
             for call in message.get("tool_calls", ()):
@@ -285,15 +282,16 @@ async def ask(model: Model, asked: ParsedRequest, path: str, request_id: str = "
 
 def join(known: Any, new: Any, name: str = "") -> Any:
     """Add what is new of an answer to what is known of it, and return it; choices and tool calls have an index."""
-    if isinstance(known, dict) and isinstance(new, dict):
-        known |= {key: join(known.get(key), value, key) for key, value in new.items()}
-    elif name in INDEXED and new:
-        parts = {each["index"]: each for each in known or ()}
+    if known is None or new is None:
+        return known if new is None else new
+    if isinstance(known, dict):
+        return known | {key: join(known.get(key), value, key) for key, value in new.items()}
+    if name in INDEXED:
+        parts = {each["index"]: each for each in known}
         for each in new:
             parts[each["index"]] = join(parts.get(each["index"]), each)
-        known = [*parts.values()]
-    elif known is not None and new is not None and (isinstance(known, list) or name in GROWING):
+        return [parts[index] for index in sorted(parts)]
+    if isinstance(known, list) or name in GROWING:
         known += new
-    elif new is not None:
-        known = new
-    return known
+        return known
+    return new
