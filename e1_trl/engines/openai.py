@@ -67,7 +67,6 @@ class Client:
         use: dict[str, Any] = {"force_close": True} if direct else {"keepalive_timeout": KEPT}
         # No total time: an answer comes when all its tokens are sampled.
         self._session = aiohttp.ClientSession(
-            base_url=f"{self.base_url}/",
             headers={"Authorization": f"Bearer {secret}"} if secret else {},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECTING),
             connector=aiohttp.TCPConnector(limit=0, socket_factory=_open_socket, **use),
@@ -86,7 +85,7 @@ class Client:
         """
         try:
             timeout = aiohttp.ClientTimeout(CONNECTING)
-            async with self._session.get("models", timeout=timeout) as answer:
+            async with self._session.get(f"{self.base_url}/models", timeout=timeout) as answer:
                 content = await answer.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             remedy = "start a server there, as `vllm serve MODEL`, or name another address"
@@ -136,7 +135,7 @@ class Client:
         headers = {"X-Request-Id": request_id} if request_id else {}
         try:
             answer = await self._session.post(
-                path, json={**body, "model": self.name}, headers=headers, allow_redirects=False
+                f"{self.base_url}/{path}", json={**body, "model": self.name}, headers=headers, allow_redirects=False
             )
             if answer.status == 200:
                 return answer
