@@ -89,6 +89,18 @@ def nano_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def prompt_ids(nano_data: Path) -> list[list[int]]:
+    """24 nano problems as prompts, in token ids."""
+    from transformers import AutoTokenizer
+
+    from e1_trl.problems.prompts import tokenize
+
+    tokenizer = AutoTokenizer.from_pretrained(BASE)
+    problems = [json.loads(line)["problem"] for line in (nano_data / "test.jsonl").read_text().splitlines()[:24]]
+    return [tokenize(tokenizer, [{"role": "user", "content": problem}], {}) for problem in problems]
+
+
+@pytest.fixture(scope="session")
 def start_engine() -> Callable[..., "LLM"]:
     """Start an engine of the nano base that is never freed, because that would break others of its process."""
     from vllm import LLM

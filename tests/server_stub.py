@@ -1,22 +1,20 @@
 """Stub of a server of the OpenAI API with token ids, whose answers a test decides."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
 Body = dict[str, Any]
 TOKEN = {"text": "x", "token_ids": [3], "finish_reason": "length"}  # an answer of one token
-
-
 EMPTY = (307, 308)  # statuses that come without a body
 
 
 class ServerStub(ThreadingHTTPServer):
     """A server on this machine; it answers any number of requests at a time.
 
-    An answer is a choice, the choices of a stream one after the other, or an HTTP status.
+    An answer is a choice, the choices of a stream one after the other, a stream's bytes, or an HTTP status.
 
     Attributes:
         bodies: requests so far.
@@ -40,6 +38,11 @@ class ServerStub(ThreadingHTTPServer):
         """Ignore clients that have left."""
 
 
+def stream_of(parts: Iterable[Body]) -> bytes:
+    """Format choices as events of a stream that goes on."""
+    return b"".join(f"data: {json.dumps({'choices': [part]})}\n\n".encode() for part in parts)
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: ServerStub
 
@@ -56,21 +59,22 @@ class _Handler(BaseHTTPRequestHandler):
         answer = self.server.respond(body)
         if isinstance(answer, int):
             self._send(answer, None if answer in EMPTY else {"error": {"message": "no"}})
+        elif isinstance(answer, bytes):
+            self._send_bytes(200, answer)
         elif body.get("stream", False):
             parts = answer if isinstance(answer, list) else [answer]
-            self._send(200, *({"choices": [part]} for part in parts), stream=True)
+            self._send_bytes(200, stream_of(parts) + b"data: [DONE]\n\n")
         else:
             self._send(200, {"choices": [answer]})
 
-    def _send(self, status: int, *answers: Body | None, stream: bool = False) -> None:
-        content = "".join("" if answer is None else json.dumps(answer) for answer in answers)
-        if stream:
-            events = [json.dumps(answer) for answer in answers]
-            content = "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"])
+    def _send(self, status: int, answer: Body | None) -> None:
+        self._send_bytes(status, b"" if answer is None else json.dumps(answer).encode())
+
+    def _send_bytes(self, status: int, content: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content.encode())
+        self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
         """Print nothing."""

@@ -132,23 +132,19 @@ def _cut(segment: Segment, tokens: int) -> Segment:
 
 
 def request_parameters(request: Request, marker: Marker, sampling: SamplingSettings) -> dict[str, Any]:
-    """Return vLLM's parameters of a request, in process and over HTTP alike."""
-    return {**sampling.parameters(), "logprobs": 0, **stop_parameters(request, marker)}
-
-
-def stop_parameters(request: Request, marker: Marker) -> dict[str, Any]:
-    """Return the parameters that stop a request at the marker, if it stops there.
+    """Return vLLM's parameters of a request, in process and over HTTP alike.
 
     A marker of one token is found by its id. A marker of several tokens can be sampled in more than one tokenization
     (its last character merged with a newline, say), so vLLM's incremental detokenizer finds it in the text, and the
     thinking ends with the token that completes it.
     """
-    if not request.stop_at_marker:
-        return {}
-    if len(marker.ids) == 1:
-        return {"stop_token_ids": [marker.ids[0]]}
-    # A part of the marker may be a special token, which the detokenizer would otherwise skip.
-    return {"skip_special_tokens": False, "stop": [marker.text]}
+    parameters = {**sampling.parameters(), "logprobs": 0}
+    if request.stop_at_marker and len(marker.ids) == 1:
+        parameters["stop_token_ids"] = [marker.ids[0]]
+    elif request.stop_at_marker:
+        # A part of the marker may be a special token, which the detokenizer would otherwise skip.
+        parameters |= {"skip_special_tokens": False, "stop": [marker.text]}
+    return parameters
 
 
 def read_stop(finish_reason: str | None, stop_reason: int | str | None, request: Request, marker: Marker) -> Stop:

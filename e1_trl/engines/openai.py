@@ -8,11 +8,12 @@ import os
 import resource
 import socket
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import aiohttp
 
 from e1_trl.engines.engine import UnusableEngineError, read_stop
+from e1_trl.errors import one_line
 from e1_trl.marker import Marker
 from e1_trl.rollout import Request, Segment
 
@@ -51,22 +52,25 @@ def allow_files(connections: int) -> int:
 class Client:
     """Connections to a server (`base_url`, as http://host:8000/v1), for the event loop that it is made in.
 
-    The API key is read from the variable `KEY`, and with `trust_env` proxies from `HTTP_PROXY` and its like.
+    Args:
+        base_url: the server's address, from which the paths of requests begin.
+        name: name of the model at the server.
+        key: environment variable with the API key.
+        direct: ignore `HTTP_PROXY` and its like, and use each connection once, since one that is kept may fail when it
+            is used again.
     """
 
-    KEY: ClassVar[str] = "OPENAI_API_KEY"
-    CONNECTIONS: ClassVar[Mapping[str, Any]] = {"keepalive_timeout": KEPT}  # of aiohttp's connector
-
-    def __init__(self, base_url: str, name: str, trust_env: bool = False):
+    def __init__(self, base_url: str, name: str, key: str = "OPENAI_API_KEY", direct: bool = False):
         self.base_url = base_url.rstrip("/")
         self.name = name
-        key = os.environ.get(self.KEY)
+        secret = os.environ.get(key)
+        use: dict[str, Any] = {"force_close": True} if direct else {"keepalive_timeout": KEPT}
         # No total time: an answer comes when all its tokens are sampled.
         self._session = aiohttp.ClientSession(
-            headers={"Authorization": f"Bearer {key}"} if key else {},
+            headers={"Authorization": f"Bearer {secret}"} if secret else {},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECTING),
-            connector=aiohttp.TCPConnector(limit=0, socket_factory=_open_socket, **self.CONNECTIONS),
-            trust_env=trust_env,
+            connector=aiohttp.TCPConnector(limit=0, socket_factory=_open_socket, **use),
+            trust_env=not direct,
         )
 
     async def close(self) -> None:
@@ -106,50 +110,52 @@ class Client:
         Raises:
             ServerError: the server refuses the request, goes away or answers in another form.
         """
-        answer = await self.post(f"{self.base_url}/completions", body)
+        answer = await self.ask("completions", body)
         try:
-            return _check(json.loads(await answer.read())["choices"][0])
-        except ServerError:  # is a ValueError, too
-            raise
-        except aiohttp.ClientError as error:
-            raise ServerError(f"{self.base_url} broke off its answer: {_explain(error)}") from error
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-            raise ServerError(f"malformed response from {self.base_url}: {error!r}", answer.status) from error
-        finally:
-            answer.close()
+            return answer["choices"][0]
+        except (KeyError, IndexError, TypeError) as error:
+            raise ServerError(f"malformed response from {self.base_url}: {error!r}", 200) from error
 
-    async def post(self, url: str, body: Mapping[str, Any], request_id: str = "") -> aiohttp.ClientResponse:
-        """Post a request for the model to a URL of the server; return its answer, of status 200, which must be closed.
+    async def ask(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Post a request, and return the JSON of its answer; raise as `sample`."""
+        async with await self.post(path, body) as answer:
+            try:
+                return await answer.json(content_type=None)
+            except aiohttp.ClientError as error:
+                raise ServerError(f"{self.base_url} broke off its answer: {_explain(error)}") from error
+            except ValueError as error:
+                raise ServerError(f"malformed response from {self.base_url}: {error!r}", 200) from error
+
+    async def post(self, path: str, body: Mapping[str, Any], request_id: str = "") -> aiohttp.ClientResponse:
+        """Post a request for the model to a path of the server; return its answer, of status 200, which must be closed.
 
         Raises:
             ServerError: the server refuses the request or goes away.
         """
         headers = {"X-Request-Id": request_id} if request_id else {}
-        for attempt in (1, 2):  # a kept connection to a server that has restarted fails only when it is used
-            try:
-                answer = await self._session.post(
-                    url, json={**body, "model": self.name}, headers=headers, allow_redirects=False
-                )
-                if answer.status == 200:
-                    return answer
-                async with answer:
-                    content = await answer.read()
-                said = read_message(content)
-                text = said or content.decode(errors="replace")[:500]
-                raise ServerError(text or f"{self.base_url} answered with status {answer.status}", answer.status, said)
-            except aiohttp.ClientError as error:
-                if attempt == 2 or isinstance(error, aiohttp.ClientConnectorError | aiohttp.ServerTimeoutError):
-                    raise ServerError(f"no answer from {self.base_url}: {_explain(error)}") from error
-        raise AssertionError
+        try:
+            answer = await self._session.post(
+                f"{self.base_url}/{path}", json={**body, "model": self.name}, headers=headers, allow_redirects=False
+            )
+            if answer.status == 200:
+                return answer
+            async with answer:
+                content = await answer.read()
+        except aiohttp.ClientError as error:
+            raise ServerError(f"no answer from {self.base_url}: {_explain(error)}") from error
+        said = read_message(content)
+        text = said or content.decode(errors="replace")[:500]
+        raise ServerError(text or f"{self.base_url} answered with status {answer.status}", answer.status, said)
 
 
 def _explain(error: Exception) -> str:
     """Say why a request failed, without the internals that the client's own texts show."""
     if isinstance(error, TimeoutError):
         return f"none within {CONNECTING:.0f} s"
-    cause = getattr(error, "os_error", None) or error
-    number = getattr(cause, "errno", None) or 0
-    return os.strerror(number) if number > 0 else getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+    number = getattr(error, "errno", None) or 0
+    if number > 0:  # negative ones are of the look-up of a name
+        return os.strerror(number)
+    return getattr(error, "strerror", None) or one_line(getattr(error, "os_error", error))
 
 
 def _open_socket(address: tuple[Any, ...]) -> socket.socket:
@@ -170,18 +176,14 @@ def read_message(content: bytes) -> str:
         return ""
 
 
-def _check(choice: Choice) -> Choice:
-    if choice.get("token_ids") is None:
-        raise ServerError("the server returns no token ids; it must know return_token_ids, as vLLM and SGLang do", 200)
-    return choice
-
-
 def read_choice(choice: Choice, request: Request, marker: Marker) -> Segment:
     """Read what a server sampled for a request.
 
     Raises:
-        EngineError: the request was aborted.
+        EngineError: the request was aborted, or the server returns no token ids.
     """
+    if choice.get("token_ids") is None:
+        raise ServerError("the server returns no token ids; it must know return_token_ids, as vLLM and SGLang do", 200)
     # Evaluation does without log-probabilities where a server returns none for `logprobs=0`.
     values = (choice.get("logprobs") or {}).get("token_logprobs")
     logprobs = None if values is None else [float("nan") if value is None else value for value in values]

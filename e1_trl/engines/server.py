@@ -124,7 +124,7 @@ class ServerEngine:
 
 async def _connect(base_url: str, name: str, context: int) -> Client:
     """Connect to a server that takes sequences of `context` tokens, as far as it says."""
-    client = Client(base_url, name, trust_env=True)
+    client = Client(base_url, name)
     try:
         longest = await client.context()
         if longest is not None and longest < context:

@@ -153,7 +153,7 @@ class Served:
             return int(facts["context"])
 
         async def ask() -> int | None:
-            client = Client(str(self.arguments.base_url), self._served_name, trust_env=True)
+            client = Client(str(self.arguments.base_url), self._served_name)
             try:
                 return await client.context()
             finally:

@@ -5,21 +5,20 @@
 One request of a client is one of the server, with the tokens of an evaluation. Needs neither vLLM nor PyTorch.
 """
 
-import asyncio
 import json
 import logging
 import os
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import MISSING, dataclass
 from typing import Annotated, Any, ClassVar
 from uuid import uuid4
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from e1_trl.arguments import Url, Within
 from e1_trl.budget import Budget
@@ -33,10 +32,8 @@ from e1_trl.serving.response import Answer, ask
 
 logger = logging.getLogger("e1 serve")
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 LOCAL = ("localhost", "127.0.0.1", "::1")
 MOST_BODY = 2**24  # bytes of a request
-KEY = "E1_API_KEY"
 CONNECTIONS = 2048  # at a time, where the system allows them: two for a request
 GONE = 499  # status in the log for a client that has left
 ANSWERED = ("/v1/chat/completions", "/v1/completions")
@@ -59,8 +56,7 @@ class ServeArguments(ModelArguments):
     host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 listens on all.")
     efforts: list[str] = option(
         [],
-        "Budgets of `reasoning_effort` in tokens, as low=256+1024. Default: those in budget.json, else 1/4, 1 and 4 "
-        "times the thinking budget.",
+        "Budgets of `reasoning_effort`, as low=256+1024. Default: budget.json's, else 1/4, 1 and 4 times the thinking.",
         metavar="EFFORT=BUDGET",
     )
     max_budget: str = option("unlimited", "Largest budget of a request, in tokens, as 4096+1024.", metavar="BUDGET")
@@ -70,24 +66,15 @@ class ServeArguments(ModelArguments):
 
 
 class Server:
-    """Answers requests with one model; clients must send `key`, if there is one."""
+    """Handlers of requests for one model; clients must send `key`, if there is one."""
 
-    def __init__(self, model: Model, arguments: ServeArguments, key: str | None = None):
+    def __init__(self, model: Model, arguments: ServeArguments, key: str | None):
         self._model = model
         self._arguments = arguments
         self._key = key
 
-    def app(self) -> web.Application:
-        """Return the application, which closes the connections to the server at its end."""
-        app = web.Application(client_max_size=MOST_BODY, middlewares=[self._log])
-        app.router.add_routes([web.post(path, self._answer) for path in ANSWERED])
-        app.router.add_routes([web.get(path, self._models) for path in ("/v1/models", "/v1/models/{name:.+}")])
-        app.router.add_routes([web.get("/health", self._health)])
-        app.on_response_prepare.append(self._add_headers)
-        app.on_cleanup.append(lambda app: self._model.upstream.close())
-        return app
-
-    async def _add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
+    async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Add the request's id, and what lets an allowed page read the answer."""
         response.headers["X-Request-Id"] = RECORD.get()["id"]
         origin = request.headers.get("Origin")
         if origin is not None and {origin, "*"} & set(self._arguments.allow_origins):
@@ -95,7 +82,7 @@ class Server:
             response.headers.update({f"Access-Control-Allow-{name}": value for name, value in allowed.items()})
 
     @web.middleware
-    async def _log(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def log(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answer a request, or say why it is refused; give it an id, and log it."""
         sent = request.headers.get("X-Request-Id", "")
         known = sent if re.fullmatch(r"[\w.-]{1,128}", sent) else uuid4().hex
@@ -134,7 +121,9 @@ class Server:
             raise RefusedError("the API key is missing or wrong", 401)
         return await handler(request)
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Answer a chat or a text with both budgets."""
+        record = RECORD.get()
         if request.content_type != "application/json":  # which a page of another origin cannot send unasked
             raise RefusedError("the Content-Type must be application/json", 415)
         try:
@@ -142,11 +131,11 @@ class Server:
         except (ValueError, RecursionError) as error:
             raise RefusedError(f"the body is not JSON: {error}") from error
         asked = parse_request(body, self._model.presets, self._model.close.forced_after(None))
-        async with ask(self._model, asked, request.path, RECORD.get()["id"]) as answer:
+        async with ask(self._model, asked, request.path.removeprefix("/v1/"), record["id"]) as answer:
             try:
                 return await self._stream(request, answer) if asked.stream else web.json_response(await answer.whole())
             finally:
-                RECORD.get()["said"] = f"{asked.budget}, {answer.summary()}"
+                record["said"] = f"{asked.budget}, {answer.summary()}"
 
     async def _stream(self, request: web.Request, answer: Answer) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
@@ -161,11 +150,12 @@ class Server:
         await response.write(b"data: [DONE]\n\n")
         return response
 
-    async def _health(self, request: web.Request) -> web.Response:
-        await self._model.upstream.ask("/tokenize", {"prompt": "?"})  # raises where the server does not answer
+    async def health(self, request: web.Request) -> web.Response:
+        """Answer if the server does."""
+        await self._model.tokenize({"prompt": "?"})
         return web.Response()
 
-    async def _models(self, request: web.Request) -> web.Response:
+    async def models(self, request: web.Request) -> web.Response:
         """List the model under its name and under those that select other budgets, or describe it under one."""
         presets = self._model.presets
         entry = {"object": "model", "created": 0, "owned_by": "e1_trl", "max_model_len": self._model.close.context}
@@ -219,25 +209,31 @@ def main(argv: Sequence[str] | None = None) -> None:
         handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
         logger.addHandler(handler)
     logger.setLevel(logging.INFO)
-    with closing(asyncio.new_event_loop()) as loop:
-        model = loop.run_until_complete(connect(arguments))
-        efforts = ", ".join(f"{word} {effort.budget}" for word, effort in model.presets.efforts.items())
-        logger.info("%s at %s; reasoning_effort: %s", arguments.name, model.presets.default, efforts)
-        app = Server(model, arguments, os.environ.get(KEY) or None).app()
-        with user_errors(f"cannot listen at {arguments.host}, port {arguments.port}", OSError):
-            web.run_app(app, host=arguments.host, port=arguments.port, loop=loop, **RUNNING)
+    made = make_app(arguments, os.environ.get("E1_API_KEY") or None)
+    with user_errors(f"cannot listen at {arguments.host}, port {arguments.port}", OSError):
+        web.run_app(made, host=arguments.host, port=arguments.port, **RUNNING)
 
 
-async def connect(arguments: ServeArguments) -> Model:
-    """Find the model, its server and what clients may ask for; raise a `UserError` where one is unusable."""
-    clients = {"most": Budget.parse(arguments.max_budget), "drop": arguments.drop}
-    if wrong := [each for each in arguments.efforts if "=" not in each]:
-        raise UserError(f"efforts: {wrong[0]!r} must read 'low=256+1024'")
-    if arguments.efforts:
-        named = (each.split("=", 1) for each in arguments.efforts)
-        clients["efforts"] = {word: Effort.read(text) for word, text in named}
+async def make_app(arguments: ServeArguments, key: str | None) -> web.Application:
+    """Find the model and its server, and make the application, or raise a `UserError`; clients must send the `key`."""
+    efforts = {}
+    for each in arguments.efforts:
+        word, equals, budget = each.partition("=")
+        if not equals:
+            raise UserError(f"efforts: {each!r} must read 'low=256+1024'")
+        efforts[word] = Effort.read(budget)
     allow_files(CONNECTIONS)
-    return await Model.connect(arguments, **clients)
+    model = await Model.connect(arguments, efforts, most=Budget.parse(arguments.max_budget), drop=arguments.drop)
+    told = ", ".join(f"{word} {effort.budget}" for word, effort in model.presets.efforts.items())
+    logger.info("%s at %s; reasoning_effort: %s", arguments.name, model.presets.default, told)
+    server = Server(model, arguments, key)
+    app = web.Application(client_max_size=MOST_BODY, middlewares=[server.log])
+    app.router.add_routes([web.post(path, server.answer) for path in ANSWERED])
+    app.router.add_routes([web.get(path, server.models) for path in ("/v1/models", "/v1/models/{name:.+}")])
+    app.router.add_routes([web.get("/health", server.health)])
+    app.on_response_prepare.append(server.add_headers)
+    app.on_cleanup.append(lambda app: model.upstream.close())
+    return app
 
 
 if __name__ == "__main__":

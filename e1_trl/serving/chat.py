@@ -96,7 +96,7 @@ class Chat:
         presets = self._model.presets
         asked = ParsedRequest(self._budget, None, presets.name, {**presets.sampling, "messages": messages})
         solution = ""
-        async with ask(self._model, asked, "/v1/chat/completions") as answer:
+        async with ask(self._model, asked, "chat/completions") as answer:
             async for event in answer.read():
                 (part,) = event["choices"]
                 self._print(part["delta"].get("reasoning") or "", "dim")

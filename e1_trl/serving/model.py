@@ -7,15 +7,13 @@ token ids say how the thinking ended, and the solution is cut after its own budg
 
 import json
 import shlex
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, replace
 from typing import Any, ClassVar
 
-import aiohttp
-
 from e1_trl.arguments import Url, json_object
 from e1_trl.budget import Budget, ThinkingClose
-from e1_trl.checkpoints.budget_file import FILE, BudgetInfo
+from e1_trl.checkpoints.budget_file import FILE, BudgetInfo, Effort
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.checkpoints.efforts import make_efforts
 from e1_trl.command_line import option
@@ -39,13 +37,9 @@ class ModelArguments:
     budget: str | None = option(None, "Budget in tokens, as 256+256. Default: that of budget.json.", metavar="BUDGET")
     marker: str | None = option(None, "Text that ends the thinking. Default: the marker in budget.json, else </think>.")
     forced_text: str | None = option(
-        None,
-        "Text that vLLM was told to append when the thinking budget runs out. Default: the forced text in "
-        "budget.json, else the marker.",
+        None, "Text that vLLM appends when the thinking budget runs out. Default: that in budget.json, else the marker."
     )
-    upstream: Url | None = option(
-        None, "Address of a vLLM server that samples from the model. Default: a server is started.", metavar="URL"
-    )
+    upstream: Url | None = option(None, "Address of the model's vLLM server. Default: one is started.", metavar="URL")
     served_model_name: str | None = option(None, "Name of the model, at the server and for clients. Default: `model`.")
     sampling: str = option("{}", 'Sampling parameters for requests that set none, as {"top_k": 20}.', metavar="JSON")
     revision: str | None = option(None, "Branch, tag or commit of a model on the Hub. Default: main.")
@@ -57,59 +51,22 @@ class ModelArguments:
         return self.served_model_name or self.model
 
 
-class Upstream(Client):
-    """Connections to a vLLM server; all methods raise a `ServerError` where it refuses a request or fails."""
-
-    KEY: ClassVar[str] = "E1_UPSTREAM_API_KEY"
-    # A connection that is kept may fail when it is used again, which a client would see.
-    CONNECTIONS: ClassVar[Mapping[str, Any]] = {"force_close": True}
-
-    async def send(self, path: str, body: Mapping[str, Any], request_id: str = "") -> aiohttp.ClientResponse:
-        """Post a request to a path, as /v1/completions; return its answer, which must be closed."""
-        return await self.post(self.base_url.removesuffix("/v1") + path, body, request_id)
-
-    async def ask(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Post a request to a path, and return the JSON of its answer."""
-        async with await self.send(path, body) as answer:
-            return await answer.json(content_type=None)
-
-
-async def read_events(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
-    """Read a stream of events up to its end; raise a `ServerError` where it breaks off."""
-    rest = b""
-    try:
-        async for received in answer.content.iter_any():
-            *events, rest = (rest + received).split(b"\n\n")
-            for data in (event.removeprefix(b"data: ") for event in events):
-                if data == b"[DONE]":
-                    return
-                event = json.loads(data)
-                if "error" in event:
-                    raise ServerError(str(event["error"]), answer.status)
-                yield event
-    except (aiohttp.ClientError, json.JSONDecodeError) as error:
-        raise ServerError(repr(error), answer.status) from error
-    raise ServerError("the end of an answer is missing", answer.status)
-
-
 def read_model(arguments: ModelArguments) -> tuple[BudgetPresets, Marker, str]:
-    """Read what is known of a model without a server: budgets, marker, and vLLM's `--reasoning-config`.
-
-    Raises:
-        UserError: its tokenizer or budget.json is unusable, or no budget is named.
-    """
+    """Read a model's budgets, its marker, and vLLM's `--reasoning-config`; raise a `UserError` if it lacks one."""
     from transformers import AutoTokenizer
 
     trained = BudgetInfo.find(arguments.model, arguments.revision)
-    budget = None if trained is None else replace(trained.budget, total=None)
-    budget = budget if arguments.budget is None else Budget.parse(arguments.budget)
-    if budget is None:
-        raise UserError(f"{arguments.model} has no {FILE}; name a budget, as --budget 1024+1024")
     text = arguments.marker
     forced = arguments.forced_text
     if trained is not None and text is None:
         text = trained.marker
         forced = forced or trained.forced_text
+    if arguments.budget is not None:
+        budget = Budget.parse(arguments.budget)
+    elif trained is not None:
+        budget = replace(trained.budget, total=None)
+    else:
+        raise UserError(f"{arguments.model} has no {FILE}; name a budget, as --budget 1024+1024")
     checkpoint = Checkpoint.find(arguments.model, arguments.revision)
     code = arguments.trust_remote_code
     with user_errors(f"the model {arguments.model}", OSError, ValueError):
@@ -148,23 +105,19 @@ class Limits:
 class Model:
     """A model that answers: connections to its server, marker and context, and budgets of requests."""
 
-    upstream: Upstream
+    upstream: Client
     close: ThinkingClose
     presets: BudgetPresets
     excess: int = 0  # tokens that the server lets a thinking have beyond its budget where the prompt opens it
 
     @classmethod
-    async def connect(cls, arguments: ModelArguments, **clients: Any) -> "Model":
-        """Find a model and its server; `clients` are presets that replace the model's.
-
-        Raises:
-            UserError: one of them is missing or unusable, or the server keeps no thinking budget.
-        """
+    async def connect(cls, arguments: ModelArguments, efforts: Mapping[str, Effort] = {}, **more: Any) -> "Model":
+        """Find a model and its server, or raise a `UserError`; `efforts` and `more` are presets that clients get."""
         known, marker, config = read_model(arguments)
-        presets = replace(known, **clients)
-        presets.check_size(presets.default)
-        assert arguments.upstream is not None
-        upstream = Upstream(arguments.upstream, arguments.name)
+        presets = replace(known, **more)
+        default = presets.default
+        presets.check_size(default)
+        upstream = Client(str(arguments.upstream), arguments.name, "E1_UPSTREAM_API_KEY", direct=True)
         try:
             context = await upstream.context()
             excess = await check_server(upstream, marker, config)
@@ -173,11 +126,16 @@ class Model:
             raise
         assert context is not None  # as vLLM says it
         close = ThinkingClose(marker, context)
-        left = context * 3 // 4 - (presets.default.solution or 1) - close.forced_after(None)
-        bounds = (max(presets.default.thinking or 0, left), presets.most.thinking if presets.most else None)
-        most = min(each for each in bounds if each is not None)
-        efforts = make_efforts(presets.efforts, presets.default, presets.template, most)
-        return cls(upstream, close, replace(presets, efforts=efforts), excess)
+        left = context * 3 // 4 - (default.solution or 1) - close.forced_after(None)
+        most = max(default.thinking or 0, left)
+        if presets.most.thinking is not None:
+            most = min(most, presets.most.thinking)
+        made = make_efforts(efforts or presets.efforts, default, presets.template, most)
+        return cls(upstream, close, replace(presets, efforts=made), excess)
+
+    async def tokenize(self, body: Mapping[str, Any]) -> list[int]:
+        """Let the server make the token ids of a prompt; raise as `Client.ask`."""
+        return (await self.upstream.ask("../tokenize", body))["tokens"]  # beside /v1
 
     async def limit(self, asked: ParsedRequest) -> Limits:
         """Let the server tokenize the prompts of a request, and find the limits of its answers, or refuse it."""
@@ -186,7 +144,7 @@ class Model:
         prompts = []
         for each in [prompt] if is_one else prompt:
             if "messages" in asked.body or isinstance(each, str):
-                each = (await self.upstream.ask("/tokenize", {**asked.body, "prompt": each}))["tokens"]
+                each = await self.tokenize({**asked.body, "prompt": each})
             if not isinstance(each, list) or not each or not all(type(token) is int and token >= 0 for token in each):
                 raise RefusedError("prompt must be a text, the token ids of one, or a list of these")
             prompts.append(each)
@@ -200,9 +158,8 @@ class Model:
     async def _close_prompts(self, asked: ParsedRequest, prompts: list[list[int]]) -> tuple[Part, list[list[int]]]:
         """Close the thinking in prompts that open none and may have none, as vLLM forces no opener.
 
-        Returns:
-            The fields to send for it, and the prompts. Texts in which a solution has begun, and chats of a client who
-            says `enable_thinking` itself, stay as they are.
+        Returns the fields to send for it, and the prompts. Texts in which a solution has begun, and chats of a client
+        who says `enable_thinking` itself, stay as they are.
         """
         marker = self.close.marker
         variables = asked.body.get("chat_template_kwargs", {})
@@ -211,7 +168,7 @@ class Model:
             return {}, prompts
         if "messages" in asked.body:  # as the template does it
             fields: Part = {"chat_template_kwargs": {**variables, "enable_thinking": False}}
-            closed = [(await self.upstream.ask("/tokenize", {**asked.body, **fields}))["tokens"]]
+            closed = [await self.tokenize({**asked.body, **fields})]
         elif any(last_index(each, marker.ids) > last_index(each, marker.opener_ids) for each in prompts):
             return {}, prompts
         else:
@@ -240,6 +197,7 @@ class Model:
             else:  # the model opens it, which are tokens of its thinking
                 fields["thinking_token_budget"] = max(0, thinking - len(marker.opener_ids))
                 forced = forced if thinking else marker.empty_ids or forced
+                thinking = thinking and max(thinking, len(marker.opener_ids))
         most = None if budget.solution is None else thinking + len(forced) + budget.solution
         bounds = (self.close.context - longest, budget.total, most)
         fields["max_tokens"] = min(each for each in bounds if each is not None)
@@ -255,15 +213,12 @@ def last_index(ids: Sequence[int], part: Sequence[int]) -> int:
     return next((place for place in places if tuple(ids[place : place + size]) == tuple(part)), -1)
 
 
-async def check_server(upstream: Upstream, marker: Marker, config: str) -> int:
-    """Check that a server closes a thinking with the text that this model's is closed with.
+async def check_server(upstream: Client, marker: Marker, config: str) -> int:
+    """Check that a server closes a thinking with the text that this model's is closed with, or raise a `UserError`.
 
     Returns:
         The tokens that it lets a thinking have beyond its budget. vLLM 0.31 does so where the prompt holds an opener of
         several tokens: from the second step it counts from the opener's last token, as if all of it came then.
-
-    Raises:
-        UserError: it does not, or takes only the forced text for a close.
     """
     forced = marker.forced_ids
     many = 8 * marker.ids  # a prompt of one token or two ends vLLM's CPU engine in bfloat16
@@ -271,7 +226,7 @@ async def check_server(upstream: Upstream, marker: Marker, config: str) -> int:
     asked: Part = {"prompt": prompts, "temperature": 0, "thinking_token_budget": 0, "max_tokens": len(forced)}
     restart = f"start vLLM with --reasoning-config {shlex.quote(config)}"
     try:
-        answer = await upstream.ask("/v1/completions", {**asked, **RETURNED})
+        answer = await upstream.ask("completions", {**asked, **RETURNED})
     except ServerError as error:
         raise UserError(f"{upstream.base_url} keeps no thinking budget ({one_line(error)}); {restart}") from error
     closes = [tuple(choice.get("token_ids") or ()) == forced for choice in answer["choices"]]
@@ -284,5 +239,5 @@ async def check_server(upstream: Upstream, marker: Marker, config: str) -> int:
         return 0
     long = {"max_tokens": PROBED + len(marker.opener_ids) + len(forced), "thinking_token_budget": PROBED}
     never = {"ignore_eos": True, "logit_bias": {str(marker.ids[0]): -100}}  # the model ends nothing by itself
-    answer = await upstream.ask("/v1/completions", {**asked, **long, **never, "prompt": prompts[0], **RETURNED})
+    answer = await upstream.ask("completions", {**asked, **long, **never, "prompt": prompts[0], **RETURNED})
     return max(0, last_index(answer["choices"][0]["token_ids"], forced) - PROBED)

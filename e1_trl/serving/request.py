@@ -23,6 +23,7 @@ EFFORTS = ("reasoning_effort", "reasoning.effort")
 OBJECTS = ("reasoning", "thinking", "stream_options")
 BUDGETS = {each for each in (*THINKING, *SOLUTION, *LIMITS) if "." not in each}
 KNOWN = {*BUDGETS, "thinking", "reasoning", "reasoning_effort", "include_reasoning"}
+ANY_SIZE = Budget(None, None)
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
@@ -48,7 +49,7 @@ class BudgetPresets:
     efforts: Mapping[str, Effort]
     template: str = ""  # of chats
     sampling: dict[str, Any] = field(default_factory=dict)  # for requests that do not set it
-    most: Budget | None = None  # largest of a request
+    most: Budget = ANY_SIZE  # largest of a request
     drop: Sequence[str] = ()  # fields that are taken out of every request
 
     def read_name(self, sent: Any) -> Budget | None:
@@ -68,7 +69,7 @@ class BudgetPresets:
         """Refuse a budget that exceeds the largest one."""
         for name in ("thinking", "solution"):
             part = getattr(budget, name)
-            most = self.most and getattr(self.most, name)
+            most = getattr(self.most, name)
             if most is not None and (part is None or part > most):
                 raise RefusedError(f"the {name} budget is {part or UNLIMITED} tokens; it must be {most} or less")
 

@@ -1,5 +1,6 @@
 """vLLM's answer, with how the thinking ended, and cut where the solution's budget or a stop text ends it."""
 
+import json
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -8,8 +9,9 @@ from typing import Any
 
 import aiohttp
 
+from e1_trl.engines.openai import ServerError
 from e1_trl.marker import Marker, PromptState
-from e1_trl.serving.model import Limits, Model, Part, read_events
+from e1_trl.serving.model import Limits, Model, Part
 from e1_trl.serving.request import ParsedRequest
 
 PARTS = ("reasoning_tokens", "forced_tokens", "solution_tokens")
@@ -30,9 +32,7 @@ class TokenCount:
         self._limits = limits
         self._marker = marker
         self._blanks = 0  # tokens in front of what may be the opener
-        # A thinking that the model opens holds the opener.
-        opens = not self.is_thinking and limits.thinking > 0
-        self._most = max(limits.thinking, len(marker.opener_ids) * opens)
+        self._most = limits.thinking
 
     @property
     def solution_ids(self) -> list[int]:
@@ -108,14 +108,13 @@ class Choice:
         """Take what is new, and change it into what the client gets."""
         token_ids = choice.pop("token_ids", None) or []
         had_ended = self.count.end is not None
-        had = len(self.count.solution_ids)
         kept = self.count.add(token_ids)
         reason = choice.get("finish_reason")
         if reason:
             self.count.finish(reason)
         before, solution = self._split(choice, had_ended)
         if kept < len(token_ids):
-            solution = self._cut(solution, had)
+            solution = self._cut(solution, kept)
         if kept < len(token_ids) or (self.count.is_full and not reason):
             reason = "length"
         if self.count.end is not None:
@@ -151,11 +150,12 @@ class Choice:
         before, close, solution = text.partition(self._marker.text)
         return before + close, solution
 
-    def _cut(self, new: str, had: int) -> str:
-        """Cut new text of the solution to that of its tokens after the first `had`; a tool call is no text."""
+    def _cut(self, new: str, kept: int) -> str:
+        """Cut new text of the solution to that of its last tokens, of which `kept` are new; a tool call is no text."""
         decode = self._marker.decode
         assert decode is not None
         ids = self.count.solution_ids
+        had = max(0, len(ids) - kept)
         text = decode(ids, skip_special_tokens=True)[len(decode(ids[:had], skip_special_tokens=True)) :]
         # Blanks in front are left out by parsers, and by some tokenizers.
         known = (text, f" {text}", text.lstrip())
@@ -189,41 +189,57 @@ def hold_back(text: str, words: Sequence[str]) -> tuple[str, str]:
     return text[:place], text[place:]
 
 
+async def read_events(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
+    """Read a stream of events up to its end; raise a `ServerError` where it breaks off."""
+    rest = b""
+    try:
+        async for received in answer.content.iter_any():
+            *events, rest = (rest + received).split(b"\n\n")
+            for data in (event.removeprefix(b"data: ") for event in events):
+                if data == b"[DONE]":
+                    return
+                event = json.loads(data)
+                if "error" in event:
+                    raise ServerError(str(event["error"]), answer.status)
+                yield event
+    except (aiohttp.ClientError, json.JSONDecodeError) as error:
+        raise ServerError(repr(error), answer.status) from error
+    raise ServerError("the end of an answer is missing", answer.status)
+
+
 class Answer:
     """All answers to a request, as a stream of events or as one body."""
 
     def __init__(self, model: Model, asked: ParsedRequest, limits: Limits, response: aiohttp.ClientResponse):
         answers = len(limits.prompts) * int(asked.body.get("n") or 1)
         self.choices = [Choice(limits, model.close.marker, asked) for _ in range(answers)]
-        self._head: Part = {}
         self._asked = asked
         self._response = response
         self._prompt_tokens = sum(limits.prompts)
 
     async def read(self) -> AsyncIterator[Part]:
         """Yield events for the client."""
+        asked = self._asked
+        head: Part = {}  # of all events
         async for event in read_events(self._response):
-            self._take(event)
+            event.pop("usage", None)
+            event["model"] = asked.model
+            event["choices"] = [each for each in event["choices"] if not self.choices[each["index"]].done]
+            for each in event["choices"]:
+                self.choices[each["index"]].take(each)
+            if not asked.return_token_ids:
+                for part in (event, *event["choices"]):
+                    part.pop("prompt_token_ids", None)
+            if not head:
+                event["budget"] = str(asked.budget)
+                event |= {"reasoning_effort": asked.effort} if asked.effort else {}
+                head = {key: value for key, value in event.items() if key not in ("choices", "prompt_token_ids")}
             if event["choices"]:
                 yield event
             if all(choice.done for choice in self.choices):
                 break
-        if self._asked.include_usage or not self._asked.stream:
-            yield {**self._head, "choices": [], "usage": self.usage()}
-
-    def _take(self, event: Part) -> None:
-        event.pop("usage", None)
-        event["choices"] = [each for each in event["choices"] if not self.choices[each["index"]].done]
-        for each in event["choices"]:
-            self.choices[each["index"]].take(each)
-        if not self._asked.return_token_ids:
-            for part in (event, *event["choices"]):
-                part.pop("prompt_token_ids", None)
-        event["model"] = self._asked.model
-        if not self._head:
-            event["budget"] = str(self._asked.budget)
-            event |= {"reasoning_effort": self._asked.effort} if self._asked.effort else {}
-            self._head = {key: value for key, value in event.items() if key not in ("choices", "prompt_token_ids")}
+        if asked.include_usage or not asked.stream:
+            yield {**head, "choices": [], "usage": self.usage()}
 
     @property
     def parts(self) -> list[int]:
@@ -246,8 +262,7 @@ class Answer:
         """Return the body of an answer that is not streamed."""
         whole: Part = {}
         async for event in self.read():
-            join(whole, event)
-        whole["choices"].sort(key=lambda choice: choice["index"])
+            whole = join(whole, event)
         for choice in (each for each in whole["choices"] if "delta" in each):
             message = choice["message"] = choice.pop("delta")
             for call in message.get("tool_calls", ()):
@@ -261,21 +276,22 @@ async def ask(model: Model, asked: ParsedRequest, path: str, request_id: str = "
     """Send a request to the server, unless it is refused; at the end of the context the server frees it."""
     limits = await model.limit(asked)
     body: Part = {**asked.body, **limits.fields, "return_token_ids": True, "stream": True}
-    async with await model.upstream.send(path, body, request_id) as response:
+    async with await model.upstream.post(path, body, request_id) as response:
         yield Answer(model, asked, limits, response)
 
 
 def join(known: Any, new: Any, name: str = "") -> Any:
     """Add what is new of an answer to what is known of it, and return it; choices and tool calls have an index."""
-    if isinstance(known, dict) and isinstance(new, dict):
-        known |= {key: join(known.get(key), value, key) for key, value in new.items()}
-    elif name in INDEXED and new:
-        parts = {each["index"]: each for each in known or ()}
+    if known is None or new is None:
+        return known if new is None else new
+    if isinstance(known, dict):
+        return known | {key: join(known.get(key), value, key) for key, value in new.items()}
+    if name in INDEXED:
+        parts = {each["index"]: each for each in known}
         for each in new:
             parts[each["index"]] = join(parts.get(each["index"]), each)
-        known = [*parts.values()]
-    elif known is not None and new is not None and (isinstance(known, list) or name in GROWING):
+        return [parts[index] for index in sorted(parts)]
+    if isinstance(known, list) or name in GROWING:
         known += new
-    elif new is not None:
-        known = new
-    return known
+        return known
+    return new

@@ -66,26 +66,11 @@ def test_a_thought_is_sampled_once_at_its_largest_budget_and_each_fork_takes_wha
     ]
 
 
-def test_reported_tokens_are_those_that_were_sampled() -> None:
-    engine = Scripted([3, 4, 5, 6, 3, 9])
-    completions = [rollout.completion for rollout in run_forks(engine, [2, 4, 12, 3, 3, 4], 3)]
-    metrics = [*metrics_of(completions, 3)]
-    assert sum(value for name, value in metrics if name in SAMPLED) == engine.sampled == 6 + 4 + 6 * 2
-    assert sum(value for name, value in metrics if name == "thinking/mean_tokens") == 2 + 4 + 6 + 3 + 3 + 4
-
-
 def test_forks_without_a_thought_are_asked_for_their_solution_at_once() -> None:
     engine = Scripted([3, 4, 9])
     completions = [rollout.completion for rollout in run_forks(engine, [0, 2, 0, 0], 2)]
     assert [request.stop_at_marker for request in engine.asked] == [False, True, False, False, False]
     assert [each.parts[0] for each in completions] == [[], [3, 4], [], []]
-
-
-def test_a_close_at_the_last_token_of_a_budget_is_a_close_and_one_token_less_is_forced() -> None:
-    completions = [rollout.completion for rollout in run_forks(Scripted([3, 4, 9]), [2, 3, 3], 3)]
-    assert [each.thinking_end for each in completions] == [
-        *(ThinkingEnd.FORCED, ThinkingEnd.CLOSED, ThinkingEnd.CLOSED)
-    ]
 
 
 def test_a_marker_of_several_tokens_can_be_cut_within() -> None:

@@ -1,13 +1,11 @@
 """Rollouts on a real engine: vLLM in this process, on CPU, with the nano base."""
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import BASE
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer
 from vllm import LLM, envs
 from vllm.config import VllmConfig
 from vllm.platforms import current_platform
@@ -23,9 +21,10 @@ from e1_trl.rollout import Completion, Request, Rollout, Segment, Stop, Thinking
 
 pytestmark = pytest.mark.engine
 
+TOKENIZER = AutoTokenizer.from_pretrained(BASE)
+MARKER = Marker.from_tokenizer(TOKENIZER)
 CONTEXT = 256
 SLOTS = 8
-Prompts = list[list[int]]
 
 
 @pytest.fixture(scope="module")
@@ -64,37 +63,16 @@ def core(llm: LLM) -> EngineCore:
     return llm.llm_engine.engine_core.engine_core
 
 
-@pytest.fixture(scope="module")
-def tokenizer() -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(BASE)
-
-
-@pytest.fixture(scope="module")
-def marker(tokenizer: PreTrainedTokenizerBase) -> Marker:
-    return Marker.from_tokenizer(tokenizer)
-
-
-@pytest.fixture(scope="module")
-def prompts(nano_data: Path, tokenizer: PreTrainedTokenizerBase) -> Prompts:
-    problems = [json.loads(line)["problem"] for line in (nano_data / "test.jsonl").read_text().splitlines()[:24]]
-    return [
-        tokenizer.apply_chat_template(
-            [{"role": "user", "content": problem}], add_generation_prompt=True, return_dict=False
-        )
-        for problem in problems
-    ]
-
-
 def run(
     llm: LLM,
-    prompts: Prompts,
+    prompt_ids: list[list[int]],
     budget: Budget,
-    marker: Marker,
+    marker: Marker = MARKER,
     scheduler: Callable[[LocalEngine, list[Rollout]], None] = stream,
     concurrency: int | None = None,
     **extra: Any,
 ) -> list[Completion]:
-    rollouts = [Rollout(ids, budget, ThinkingClose(marker, CONTEXT)) for ids in prompts]
+    rollouts = [Rollout(ids, budget, ThinkingClose(marker, CONTEXT)) for ids in prompt_ids]
     scheduler(LocalEngine(llm, marker, SamplingSettings(0.0, extra=extra), concurrency), rollouts)
     return [rollout.completion for rollout in rollouts]
 
@@ -107,27 +85,25 @@ def run(
     ],
 )
 def test_streaming_and_barrier_sample_the_same_tokens_at_temperature_zero(
-    llm: LLM, marker: Marker, prompts: Prompts, text: str
+    llm: LLM, prompt_ids: list[list[int]], text: str
 ) -> None:
     budget = Budget.parse(text)
-    streamed = run(llm, prompts, budget, marker)
-    assert [c.token_ids for c in streamed] == [c.token_ids for c in run(llm, prompts, budget, marker, barrier)]
+    streamed = run(llm, prompt_ids, budget)
+    assert [c.token_ids for c in streamed] == [c.token_ids for c in run(llm, prompt_ids, budget, scheduler=barrier)]
     if budget.thinking == 20:
         assert {c.thinking_end for c in streamed} == {ThinkingEnd.FORCED}
     if budget.thinking is None:
         assert ThinkingEnd.CLOSED in {c.thinking_end for c in streamed}
 
 
-def test_the_engine_stops_at_a_marker_of_several_tokens(
-    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: Prompts
-) -> None:
-    marker = Marker.from_tokenizer(tokenizer, ";c=", "Wait ;c=")
+def test_the_engine_stops_at_a_marker_of_several_tokens(llm: LLM, prompt_ids: list[list[int]]) -> None:
+    marker = Marker.from_tokenizer(TOKENIZER, ";c=", "Wait ;c=")
     assert len(marker.ids) == 3 and len(marker.forced_ids) == 4
-    for completion in run(llm, prompts, Budget(60, 16), marker):
-        thinking = tokenizer.decode(completion.token_ids[: completion.thinking_tokens].tolist())
+    for completion in run(llm, prompt_ids, Budget(60, 16), marker):
+        thinking = TOKENIZER.decode(completion.token_ids[: completion.thinking_tokens].tolist())
         assert completion.thinking_end is ThinkingEnd.CLOSED
         assert thinking.endswith(";c=") and thinking.count(";c=") == 1
-    forced = run(llm, prompts, Budget(2, 16), marker)
+    forced = run(llm, prompt_ids, Budget(2, 16), marker)
     assert all(completion.token_ids[2:6].tolist() == list(marker.forced_ids) for completion in forced)
 
 
@@ -137,9 +113,9 @@ def test_nothing_is_sampled_by_what_needs_cudas_compiler() -> None:
 
 @pytest.mark.parametrize("text", ["</think>", ";c="])
 def test_what_is_seen_of_a_request_in_flight_is_how_its_segment_begins(
-    llm: LLM, tokenizer: PreTrainedTokenizerBase, prompts: Prompts, text: str
+    llm: LLM, prompt_ids: list[list[int]], text: str
 ) -> None:
-    marker = Marker.from_tokenizer(tokenizer, text)
+    marker = Marker.from_tokenizer(TOKENIZER, text)
     seen: dict[int, list[Segment]] = {}
     ended: dict[int, Segment] = {}
 
@@ -147,7 +123,7 @@ def test_what_is_seen_of_a_request_in_flight_is_how_its_segment_begins(
         for key, segment in in_flight():
             seen.setdefault(key, []).append(segment)
 
-    requests = [(at, Request(ids, 60, stop_at_marker=True)) for at, ids in enumerate(prompts)]
+    requests = [(at, Request(ids, 60, stop_at_marker=True)) for at, ids in enumerate(prompt_ids)]
     LocalEngine(llm, marker, SamplingSettings(0.0)).serve(requests, lambda *end: ended.update([end]) or (), look)
     assert seen.keys() == ended.keys()
     for key, parts in seen.items():
@@ -160,7 +136,7 @@ def test_what_is_seen_of_a_request_in_flight_is_how_its_segment_begins(
 
 
 def test_no_sequence_waits_for_the_slowest_thinker_and_prefixes_are_reused(
-    llm: LLM, marker: Marker, prompts: Prompts, monkeypatch: pytest.MonkeyPatch
+    llm: LLM, prompt_ids: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = llm.llm_engine
     step = engine.step
@@ -170,14 +146,14 @@ def test_no_sequence_waits_for_the_slowest_thinker_and_prefixes_are_reused(
     def watched_step() -> list[Any]:
         steps[0] += 1
         outputs = step()
-        solutions.extend((steps[0], o) for o in outputs if marker.ids[0] in o.prompt_token_ids)
+        solutions.extend((steps[0], o) for o in outputs if MARKER.ids[0] in o.prompt_token_ids)
         return outputs
 
     def count(scheduler: Callable[[LocalEngine, list[Rollout]], None]) -> int:
         # Six sequences in eight slots, of very different lengths.
-        rollouts = [Rollout(ids, Budget(None, 16), ThinkingClose(marker, CONTEXT)) for ids in prompts[:6]]
+        rollouts = [Rollout(ids, Budget(None, 16), ThinkingClose(MARKER, CONTEXT)) for ids in prompt_ids[:6]]
         steps[0] = 0
-        scheduler(LocalEngine(llm, marker, SamplingSettings(temperature=0.0)), rollouts)
+        scheduler(LocalEngine(llm, MARKER, SamplingSettings(temperature=0.0)), rollouts)
         return steps[0]
 
     monkeypatch.setattr(engine, "step", watched_step)
@@ -189,8 +165,8 @@ def test_no_sequence_waits_for_the_slowest_thinker_and_prefixes_are_reused(
     assert streamed <= count(barrier)
 
 
-def test_an_interrupted_run_leaves_the_engine_usable(llm: LLM, marker: Marker, prompts: Prompts) -> None:
-    expected = run(llm, prompts, Budget(20, 8), marker)
+def test_an_interrupted_run_leaves_the_engine_usable(llm: LLM, prompt_ids: list[list[int]]) -> None:
+    expected = run(llm, prompt_ids, Budget(20, 8))
     engine = llm.llm_engine
     step = engine.step
     steps = iter(range(5))
@@ -202,17 +178,17 @@ def test_an_interrupted_run_leaves_the_engine_usable(llm: LLM, marker: Marker, p
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(engine, "step", failing_step)
-        run(llm, prompts, Budget(20, 8), marker)
+        run(llm, prompt_ids, Budget(20, 8))
     assert not engine.has_unfinished_requests()
     # What was sampled for the aborted requests may come now, and is for nobody.
-    assert [c.token_ids for c in run(llm, prompts, Budget(20, 8), marker)] == [c.token_ids for c in expected]
+    assert [c.token_ids for c in run(llm, prompt_ids, Budget(20, 8))] == [c.token_ids for c in expected]
 
 
-def test_a_second_marker_in_the_solution_is_just_a_token(llm: LLM, marker: Marker, prompts: Prompts) -> None:
+def test_a_second_marker_in_the_solution_is_just_a_token(llm: LLM, prompt_ids: list[list[int]]) -> None:
     # A large bias makes the solution nothing but markers.
-    completions = run(llm, prompts[:4], Budget(0, 5), marker, logit_bias={marker.ids[0]: 100.0})
+    completions = run(llm, prompt_ids[:4], Budget(0, 5), logit_bias={MARKER.ids[0]: 100.0})
     for completion in completions:
-        assert completion.solution_ids == [marker.ids[0]] * 5
+        assert completion.solution_ids == [MARKER.ids[0]] * 5
         assert completion.truncated
 
 
@@ -227,15 +203,14 @@ def test_a_second_marker_in_the_solution_is_just_a_token(llm: LLM, marker: Marke
 def test_an_engine_that_answers_a_step_late_samples_the_same_and_keeps_every_budget(
     synchronous: LLM,
     asynchronous: LLM,
-    tokenizer: PreTrainedTokenizerBase,
-    prompts: Prompts,
+    prompt_ids: list[list[int]],
     marker_text: str,
     text: str,
     ends: set[ThinkingEnd],
     concurrency: int | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    marker = Marker.from_tokenizer(tokenizer, marker_text, marker_text)
+    marker = Marker.from_tokenizer(TOKENIZER, marker_text, marker_text)
     budget = Budget.parse(text)
     step = asynchronous.llm_engine.step
     returned = []
@@ -247,10 +222,10 @@ def test_an_engine_that_answers_a_step_late_samples_the_same_and_keeps_every_bud
         return returned[-1]
 
     monkeypatch.setattr(asynchronous.llm_engine, "step", watched_step)
-    late = run(asynchronous, prompts, budget, marker, concurrency=concurrency)
-    assert [] in returned and max(in_flight) == (concurrency or len(prompts))
+    late = run(asynchronous, prompt_ids, budget, marker, concurrency=concurrency)
+    assert [] in returned and max(in_flight) == (concurrency or len(prompt_ids))
     assert {completion.thinking_end for completion in late} == ends
-    for ours, theirs in zip(late, run(synchronous, prompts, budget, marker, concurrency=concurrency), strict=True):
+    for ours, theirs in zip(late, run(synchronous, prompt_ids, budget, marker, concurrency=concurrency), strict=True):
         assert ours.token_ids == theirs.token_ids
         assert (ours.thinking_end, ours.truncated) == (theirs.thinking_end, theirs.truncated)
         assert ours.logprobs == pytest.approx(theirs.logprobs, abs=0.001, nan_ok=True)
@@ -271,17 +246,16 @@ def sleep_and_wake(llm: LLM) -> None:
 def test_what_one_generation_leaves_in_flight_is_nothing_to_the_next(
     synchronous: LLM,
     asynchronous: LLM,
-    marker: Marker,
-    prompts: Prompts,
+    prompt_ids: list[list[int]],
     monkeypatch: pytest.MonkeyPatch,
     between: Callable[[LLM], bool | None],
 ) -> None:
     # So that vLLM adds no random letters to a request's name, and those of both generations are the same.
     monkeypatch.setattr(envs, "VLLM_DISABLE_REQUEST_ID_RANDOMIZATION", True, raising=False)
     budget = Budget(20, 8)
-    expected = run(synchronous, prompts, budget, marker)
-    engine = LocalEngine(asynchronous, marker, SamplingSettings(0.0))
-    rollouts = [Rollout(ids, budget, ThinkingClose(marker, CONTEXT)) for ids in prompts]
+    expected = run(synchronous, prompt_ids, budget)
+    engine = LocalEngine(asynchronous, MARKER, SamplingSettings(0.0))
+    rollouts = [Rollout(ids, budget, ThinkingClose(MARKER, CONTEXT)) for ids in prompt_ids]
     for part in (rollouts[:6], rollouts[6:]):
         stream(engine, part)
         assert len(core(asynchronous).batch_queue) == 1  # a step of requests that had ended when it was read

@@ -1,9 +1,6 @@
 """Clients as their users run them, unmodified, each a short program that is given the address of a proxy.
 
-    python -m tests.serving.clients http://localhost:8100/v1 [FOLDER]
-
-FOLDER is where clients are installed that are no part of the development environment: bin/python with LangChain,
-LiteLLM, openai-agents, lm-eval and guidellm, and node_modules with `ai`; the variable E1_CLIENTS names it to the tests:
+Those that are no part of the development environment are looked for in the folder that E1_CLIENTS names:
 
     python -m venv FOLDER && FOLDER/bin/pip install langchain-openai litellm openai-agents 'lm_eval[api]' guidellm
     npm install --prefix FOLDER ai @ai-sdk/openai @ai-sdk/openai-compatible zod
@@ -17,10 +14,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import NoReturn
 
-import httpx
+import pytest
 
+FOLDER = Path(os.environ.get("E1_CLIENTS", "/nowhere"))
 QUESTION = "a=7;b=a-2;c=b+2;d=c+6;d?"
 SECONDS = 240
 
@@ -151,107 +149,59 @@ CLIENTS = (
 )
 
 
-class MissingError(Exception):
-    """A client is not installed."""
+def skip(name: str) -> NoReturn:
+    pytest.skip(f"{name} is not installed: see tests/serving/clients.py")
 
 
-def run(line: Sequence[object], folder: Path) -> str:
-    """Run a program, and return its output.
-
-    Raises:
-        RuntimeError: it failed; with the end of its output.
-    """
+def run(line: Sequence[object], folder: Path) -> None:
+    """Run a program; fail with the end of its output."""
     environment = {**os.environ, "OPENAI_API_KEY": "none", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         [str(word) for word in line], cwd=folder, capture_output=True, text=True, env=environment, timeout=SECONDS
     )
-    if done.returncode:
-        raise RuntimeError((done.stdout + done.stderr)[-3000:])
-    return done.stdout + done.stderr
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
 
 
-def find_python(folder: Path | None, module: str) -> str:
-    """Find a Python that has a module."""
-    for python in (sys.executable, *([str(folder / "bin" / "python")] if folder else [])):
-        if (
-            Path(python).exists()
-            and subprocess.run([python, "-c", f"import {module}"], capture_output=True).returncode == 0
-        ):
-            return python
-    raise MissingError(f"{module} is not installed")
+def find_python(module: str) -> str:
+    """Find a Python that has a module, or skip the test."""
+    for python in (sys.executable, FOLDER / "bin" / "python"):
+        finds = [str(python), "-c", f"import {module}"]
+        if Path(python).exists() and subprocess.run(finds, capture_output=True).returncode == 0:
+            return str(python)
+    skip(module)
 
 
-def try_client(client: Client, url: str, folder: Path | None) -> None:
-    """Run a client's program.
-
-    Raises:
-        MissingError: it is not installed.
-        RuntimeError: it failed.
-    """
+def try_client(client: Client, url: str, folder: Path) -> None:
+    """Run a client's program."""
     if not client.node:
-        python = find_python(folder, client.needs)
-        with TemporaryDirectory() as name:
-            run([python, "-c", client.program, url, QUESTION], Path(name))
+        run([find_python(client.needs), "-c", client.program, url, QUESTION], folder)
         return
-    if folder is None or shutil.which("node") is None or not (folder / "node_modules" / client.needs).exists():
-        raise MissingError(f"{client.needs} is not installed")
-    program = folder / "program.mjs"
+    if shutil.which("node") is None or not (FOLDER / "node_modules" / client.needs).exists():
+        skip(client.needs)
+    program = FOLDER / "program.mjs"
     program.write_text(client.program)
-    run(["node", program, url, QUESTION], folder)
+    run(["node", program, url, QUESTION], FOLDER)
 
 
-def try_lm_eval(url: str, folder: Path | None) -> None:
-    """Run lm-eval on two problems; raise as `try_client` does."""
-    python = find_python(folder, "lm_eval")
-    with TemporaryDirectory() as name:
-        place = Path(name)
-        (place / "nano.yaml").write_text(LM_EVAL)
-        rows = [{"problem": QUESTION, "answer": "x"}, {"problem": "a=1;a?", "answer": "x"}]
-        (place / "data.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-        model = f"model=nano,base_url={url}/chat/completions,num_concurrent=2,tokenizer_backend=none"
-        words = ["--model", "local-chat-completions", "--include_path", ".", "--tasks", "nano", "--apply_chat_template"]
-        run([python, "-m", "lm_eval", "run", *words, "--model_args", model], place)
+def try_lm_eval(url: str, folder: Path) -> None:
+    """Run lm-eval on two problems."""
+    python = find_python("lm_eval")
+    (folder / "nano.yaml").write_text(LM_EVAL)
+    rows = [{"problem": QUESTION, "answer": "x"}, {"problem": "a=1;a?", "answer": "x"}]
+    (folder / "data.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    model = f"model=nano,base_url={url}/chat/completions,num_concurrent=2,tokenizer_backend=none"
+    words = ["--model", "local-chat-completions", "--include_path", ".", "--tasks", "nano", "--apply_chat_template"]
+    run([python, "-m", "lm_eval", "run", *words, "--model_args", model], folder)
 
 
-def try_guidellm(url: str, folder: Path | None) -> None:
-    """Run guidellm for four requests; raise as `try_client` does."""
-    find_python(folder, "guidellm")
-    assert folder is not None
-    with TemporaryDirectory() as name:
-        place = Path(name)
-        (place / "data.jsonl").write_text(f"{json.dumps({'prompt': QUESTION})}\n" * 4)
-        words = ["--backend", f"kind=openai_http,target={url.removesuffix('/v1')},model=nano"]
-        words += ["--profile", "kind=synchronous", "--constraint", "kind=max_requests,count=4", "--disable-console"]
-        words += ["--data", "kind=json_file,path=data.jsonl", "--output", "kind=json,path=report.json"]
-        run([folder / "bin" / "guidellm", "run", *words], place)
-        report = json.loads((place / "report.json").read_text())
+def try_guidellm(url: str, folder: Path) -> None:
+    """Run guidellm for four requests."""
+    find_python("guidellm")
+    (folder / "data.jsonl").write_text(f"{json.dumps({'prompt': QUESTION})}\n" * 4)
+    words = ["--backend", f"kind=openai_http,target={url.removesuffix('/v1')},model=nano"]
+    words += ["--profile", "kind=synchronous", "--constraint", "kind=max_requests,count=4", "--disable-console"]
+    words += ["--data", "kind=json_file,path=data.jsonl", "--output", "kind=json,path=report.json"]
+    run([FOLDER / "bin" / "guidellm", "run", *words], folder)
+    report = json.loads((folder / "report.json").read_text())
     totals = report["benchmarks"][0]["metrics"]["request_totals"]
-    if totals["successful"] != 4:
-        raise RuntimeError(str(totals))
-
-
-def try_body(name: str, url: str) -> None:
-    """Send the body of a client; raise `RuntimeError` if it fails."""
-    body = {"model": "nano", "messages": [{"role": "user", "content": QUESTION}], **BODIES[name]}
-    answer = httpx.post(f"{url}/chat/completions", json=body, timeout=SECONDS)
-    if answer.status_code != 200 or '"thinking_end"' not in answer.text or '"error"' in answer.text:
-        raise RuntimeError(f"{name}: {answer.status_code} {answer.text[-500:]}")
-
-
-def main(url: str, folder: Path | None) -> None:
-    """Try all clients, and print a line for each."""
-    tries = {client.name: lambda client=client: try_client(client, url, folder) for client in CLIENTS}
-    tries |= {"lm-eval": lambda: try_lm_eval(url, folder), "guidellm": lambda: try_guidellm(url, folder)}
-    tries |= {f"body of {name}": lambda name=name: try_body(name, url) for name in BODIES}
-    for name, attempt in tries.items():
-        try:
-            attempt()
-            print(f"{name}: ran", flush=True)
-        except MissingError as error:
-            print(f"{name}: skipped, {error}", flush=True)
-        except (RuntimeError, subprocess.TimeoutExpired) as error:
-            print(f"{name}: FAILED\n{error}", flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]) if sys.argv[2:] else None)
+    assert totals["successful"] == 4, totals

@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 from conftest import BASE, free_port
 
-from e1_trl.serving.app import RUNNING, ServeArguments, Server, connect
+from e1_trl.serving.app import RUNNING, ServeArguments, make_app
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 20) -> bool:
@@ -30,9 +30,7 @@ def proxy_of(upstream: object, key: str | None = None, **options: Any) -> Iterat
     default = {"model": str(BASE), "budget": "64+32"}
     arguments = ServeArguments(**{**default, **options}, served_model_name="nano", upstream=str(upstream), port=port)
     with asyncio.Runner() as loop:
-        model = loop.run(connect(arguments))
-        app = Server(model, arguments, key).app()
-        runner = web.AppRunner(app, **{**RUNNING, "shutdown_timeout": 1})
+        runner = web.AppRunner(loop.run(make_app(arguments, key)), **{**RUNNING, "shutdown_timeout": 1})
         loop.run(runner.setup())
         loop.run(web.TCPSite(runner, "127.0.0.1", port).start())
         running = loop.get_loop()

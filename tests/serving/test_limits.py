@@ -20,34 +20,52 @@ PLAIN, OPENED, BEGUN = (
 )
 
 
-def limits_of(prompts: list[list[int]], thinking: int, context: int = 64) -> Limits:
+def limits_of(prompts: list[list[int]], budget: str, context: int = 64) -> Limits:
     upstream: Any = None  # is not asked
     model = Model(upstream, ThinkingClose(MARKER, context), BudgetPresets("nano", Budget(0, 8), {}))
-    asked = ParsedRequest(Budget(thinking, 8), None, "nano", {"prompt": prompts})
-    return asyncio.run(model.limit(asked))
+    return asyncio.run(model.limit(ParsedRequest(Budget.parse(budget), None, "nano", {"prompt": prompts})))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "budget", "thinking", "tokens"),
+    [
+        ([2, 4], "8+6", 8, 15),
+        ([2, 4, 27, 27], "8+6", 10, 15),  # vLLM counts those of the prompt
+        ([2, 4, 5, 3, 4], "8+6", 8, 15),
+        ([2, 3], "8+6", 7, 15),  # the model opens it, within its budget
+        ([2, 4, 5], "8+6", None, 6),
+        ([2, 4], "unlimited+6", 64 - 2 - 7, 64 - 2),
+        ([2, 4], "8+unlimited", 8, 64 - 2),
+    ],
+)
+def test_budgets_become_limits_of_one_request(
+    prompt: list[int], budget: str, thinking: int | None, tokens: int
+) -> None:
+    fields = limits_of([prompt], budget).fields
+    assert (fields.get("thinking_token_budget"), fields["max_tokens"]) == (thinking, tokens)
 
 
 def test_a_prompt_that_opens_nothing_and_may_not_think_is_closed() -> None:
-    found = limits_of([PLAIN, PLAIN], 0)
+    found = limits_of([PLAIN, PLAIN], "0+8")
     closed = [*PLAIN, *MARKER.empty_ids]
     assert (found.state, found.fields) == (PromptState.CLOSED, {"prompt": [closed, closed], "max_tokens": 8})
     assert found.prompts == (len(closed), len(closed))
-    assert "prompt" not in limits_of([PLAIN], 4).fields
+    assert "prompt" not in limits_of([PLAIN], "4+8").fields
 
 
 @pytest.mark.parametrize("prompt", [OPENED, BEGUN])
 def test_other_prompts_stay_as_they_are(prompt: list[int]) -> None:
-    assert "prompt" not in limits_of([prompt], 0).fields
+    assert "prompt" not in limits_of([prompt], "0+8").fields
 
 
 @pytest.mark.parametrize("prompts", [[PLAIN, OPENED], [OPENED, PLAIN]])
 def test_prompts_that_hold_different_parts_of_a_thinking_are_refused(prompts: list[list[int]]) -> None:
     with pytest.raises(RefusedError, match="different parts of a thinking"):
-        limits_of(prompts, 0)
+        limits_of(prompts, "0+8")
 
 
 def test_a_closed_prompt_without_room_for_an_answer_is_refused() -> None:
     tokens = len(PLAIN) + len(MARKER.empty_ids)
-    assert limits_of([PLAIN], 0, context=tokens + 1).fields["max_tokens"] == 1
+    assert limits_of([PLAIN], "0+8", context=tokens + 1).fields["max_tokens"] == 1
     with pytest.raises(RefusedError, match=f"the prompt has {tokens} tokens, and the context of the model {tokens}"):
-        limits_of([PLAIN], 0, context=tokens)
+        limits_of([PLAIN], "0+8", context=tokens)

@@ -68,12 +68,9 @@ def test_the_budget_of_a_request(fields: dict[str, Any], budget: str) -> None:
     assert str(ask(**fields).budget) == budget
 
 
-def test_a_limit_of_a_harness_leaves_a_trained_model_its_thinking() -> None:
-    trained = BudgetPresets("ORG/E1", Budget(1024, 1024), {})
-    assert str(ask(trained, max_tokens=256).budget) == "191+1024/256"
-
-
 def test_unlimited_is_also_minus_one_and_a_limit_bounds_it() -> None:
+    trained = BudgetPresets("m", Budget(1024, 1024), {})
+    assert str(parse_request({"max_tokens": 256}, trained, 1).budget) == "191+1024/256"  # as of a harness
     presets = BudgetPresets("m", Budget(100, 40), {})
     for fields in ({"thinking_token_budget": -1}, {"thinking_budget": "unlimited"}):
         assert str(parse_request(fields, presets, 1).budget) == "unlimited+40"
@@ -127,7 +124,6 @@ def test_a_refusal_lists_no_effort_that_is_refused() -> None:
         ({"max_tokens": 80, "solution_budget": 90}, 400, "max_tokens is 80, and 0 \\+ 1 \\+ 90 tokens of"),
         ({"max_tokens": 46, "model": "ORG/E1@12+34"}, 400, "max_tokens is 46, and 12 \\+ 1 \\+ 34 tokens of"),
         ({"max_tokens": 90, "thinking_budget": 89}, 400, "max_tokens is 90, and 89 \\+ 1 \\+ 1 tokens of"),
-        ({"max_tokens": 90, "solution_budget": 90}, 400, "max_tokens is 90, and 0 \\+ 1 \\+ 90 tokens of"),
         ({"thinking_budget": 501}, 400, "the thinking budget is 501 tokens; it must be 500 or less"),
         ({"thinking_budget": "unlimited"}, 400, "the thinking budget is unlimited tokens"),
         ({"thinking_budget": -2}, 400, "thinking_budget is -2"),

@@ -114,7 +114,7 @@ def test_parts_of_an_answer_become_one() -> None:
         {"message": {"tool_calls": [{"index": 0, "function": {"arguments": ": 1}"}}]}, "finish_reason": "tool_calls"},
     ]
     for part in parts:
-        join(whole, part)
+        whole = join(whole, part)
     function = {"name": "f", "arguments": '{"a": 1}'}
     message = {"role": "assistant", "content": "", "reasoning": "ab", "tool_calls": [{**call, "function": function}]}
     assert whole == {"message": message, "logprobs": {"content": [1, 2]}, "finish_reason": "tool_calls"}

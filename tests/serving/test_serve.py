@@ -45,6 +45,14 @@ def problems(nano_data: Path) -> list[str]:
     return [json.loads(line)["problem"] for line in (nano_data / "test.jsonl").read_text().splitlines()[:6]]
 
 
+def linked(folder: Path) -> Path:
+    """Make a folder with links to the nano base, for files of its own."""
+    (folder / "nano").mkdir()
+    for file in BASE.iterdir():
+        (folder / "nano" / file.name).symlink_to(file)
+    return folder / "nano"
+
+
 def ids_of(text: str) -> list[int]:
     return TOKENIZER.encode(text, add_special_tokens=False)
 
@@ -150,10 +158,7 @@ SWITCH = """{{ '<|assistant|>' }}{% set off = enable_thinking is defined and not
 def test_a_server_with_a_parser_keeps_formats_for_the_solution_and_closed_prompts(
     problems: list[str], tmp_path: Path
 ) -> None:
-    model = tmp_path / "nano"
-    model.mkdir()
-    for file in BASE.iterdir():
-        (model / file.name).symlink_to(file)
+    model = linked(tmp_path)
     template = (BASE / "chat_template.jinja").read_text().replace("{{ '<|assistant|><think>' }}", SWITCH)
     assert SWITCH in template
     (model / "chat_template.jinja").unlink()
@@ -268,8 +273,6 @@ def test_the_openai_client_sees_both_parts_and_what_was_forced(proxy: str, probl
     assert "".join(getattr(delta, "reasoning_content", "") for delta in deltas) == message.reasoning_content
     assert "".join(delta.content or "" for delta in deltas) == message.content
     assert deltas[0].role == "assistant" and last.usage == usage and not last.choices
-    told = [place for place, chunk in enumerate(chunks) if getattr(chunk.choices[0], "thinking_end", None)]
-    assert [hasattr(delta, "reasoning_content") for delta in deltas[1 : told[0]]] == [True] * (told[0] - 1)
     assert chunks[-1].choices[0].finish_reason == whole.choices[0].finish_reason
     thought = message.reasoning_content
     stopped = client.chat.completions.create(**asked, stop=["="], extra_body={"thinking_budget": 20})
@@ -282,10 +285,7 @@ def test_the_openai_client_sees_both_parts_and_what_was_forced(proxy: str, probl
 def test_what_a_model_card_says_about_serving_works(
     server: openai.OpenAI, problems: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = tmp_path / "nano"
-    model.mkdir()
-    for file in BASE.iterdir():
-        (model / file.name).symlink_to(file)
+    model = linked(tmp_path)
     trained = BudgetInfo("</think>", "</think>", 1, Budget(8, 6))
     publish(model, trained, BaseModel(str(BASE), None), hub_id="nano")
     text = (model / "README.md").read_text()
@@ -303,14 +303,7 @@ def test_what_a_model_card_says_about_serving_works(
     assert thinking and re.search(r"forced_tokens=1, solution_tokens=[456]", rest) and "reasoning_tokens=8" in rest
 
     asked = json.loads(re.search(r"asked with `(.*?)`", text)[1].join("{}"))  # type: ignore[index]
-    assert asked == {"thinking_token_budget": 8, "max_tokens": 15}  # as tests/engines/test_server.py asks
-
-
-def test_seeds_are_kept(proxy: str, problems: list[str]) -> None:
-    def sampled(seed: int | None) -> list[int]:
-        return ask(proxy, False, "30+8", messages=conversation(problems[0]), temperature=1.0, seed=seed)[0]
-
-    assert sampled(3) == sampled(3) != sampled(4)
+    assert asked == {"thinking_token_budget": 8, "max_tokens": 15}  # as tests/serving/test_limits.py expects
 
 
 def total(server: openai.OpenAI, name: str) -> float:
@@ -351,10 +344,7 @@ def test_clients_that_go_away_free_their_requests(server: openai.OpenAI, problem
 def test_a_chat_remembers_marks_and_changes_its_budget(
     server: openai.OpenAI, problems: list[str], tmp_path: Path
 ) -> None:
-    model = tmp_path / "nano"
-    model.mkdir()
-    for file in BASE.iterdir():
-        (model / file.name).symlink_to(file)
+    model = linked(tmp_path)
     BudgetInfo("</think>", "</think>", 1, Budget(64, 32)).write(model)
     said = f"{problems[0]}\n/budget 8+4\n/clear\n{problems[0]}\n/budget 8\n/help\n"
     line = ["--upstream", str(server.base_url), "--model", str(model), "--served_model_name", "nano"]
