@@ -299,7 +299,8 @@ def test_a_planted_fault_fails_its_row(
     record = try_out("--only", "base", *words, hang=hang, status=1)
     rows = {row["name"]: row["measured"] for row in record["rows"] if row["verdict"] == "FAILED"}
     assert rows.keys() == failed.keys() and all(why in rows[name] for name, why in failed.items()), page(record)
-    assert ("most recent call first" in Path("runs/smoke/nano/base.log").read_text()) is hang
+    if hang:
+        assert "most recent call first" in Path("runs/smoke/nano/base.log").read_text()
 
 
 def test_the_page_is_kept_after_each_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
