@@ -1,4 +1,4 @@
-"""README, CONTRIBUTING, docs/ and examples/: links lead somewhere, commands and metrics that are named exist."""
+"""README, CONTRIBUTING, docs/ and examples/: links, commands, metrics and messages that they name exist."""
 
 import ast
 import math
@@ -11,6 +11,7 @@ import pytest
 from conftest import ROOT
 
 from e1_trl.cli import COMMANDS
+from e1_trl.errors import TROUBLESHOOTING
 from e1_trl.training.groups import Group, advantages_of
 from e1_trl.training.lengths import LENGTH_REWARDS
 from e1_trl.training.progress import ENDS
@@ -78,6 +79,47 @@ def test_every_metric_that_the_training_logs_is_explained() -> None:
                 assert re.search(rf"`({named[1]}/(<budget>/)?)?{named[2]}`", page), node.value
     for end in ENDS:  # in names made of it
         assert f"{end}_ratio`" in page and f"`reward/{end}`" in page
+
+
+TROUBLES = (ROOT / TROUBLESHOOTING).read_text()
+# What libraries say, by the words that people search for.
+OF_LIBRARIES = {
+    "CUDA out of memory",
+    "OutOfMemoryError",
+    "OOM",
+    "No available memory for the cache blocks",
+    "Watchdog caught collective operation timeout",
+    "ZeRORuntimeException",
+    "Your setup doesn't support bf16/gpu",
+    "driver on your system is too old",
+    "Failed to find C compiler",
+    "Python.h: No such file or directory",
+    "No space left on device",
+    "PytorchStreamWriter failed writing file",
+    "offline mode is enabled",
+    "Cannot find an appropriate cached snapshot folder",
+    "is not available in the local cache",
+}
+
+
+def texts_of(*files: Path) -> str:
+    """Read the package's modules and these files."""
+    return "".join(file.read_text() for file in [*(ROOT / "e1_trl").rglob("*.py"), *files])
+
+
+def test_every_message_that_the_page_of_troubles_quotes_is_one_of_ours() -> None:
+    lines = re.findall(r"^\*(`.*)\*$", TROUBLES, re.M)  # below the headings
+    # Without what differs from case to case.
+    quoted = {part.strip() for line in lines for text in re.findall("`([^`]+)`", line) for part in text.split("…")}
+    flat = re.sub(r'"\s*\n?\s*f?"', "", texts_of(ROOT / "Makefile")).replace("{name}", "SIGKILL")
+    ours = {each for each in quoted if each} - OF_LIBRARIES
+    assert len(ours) > 10 and {each for each in ours if each not in flat} == set()
+
+
+def test_options_and_columns_of_the_page_of_troubles_exist() -> None:
+    named = set(re.findall(r"`(?:--)?([a-z]+(?:_[a-z0-9]+)+)\b", TROUBLES))
+    sources = texts_of(*ROOT.glob("recipes/*.yaml"))
+    assert {each for each in named if each not in sources} <= {"frac_reward_zero_std"}  # TRL's metric
 
 
 EXAMPLES = dict(re.findall(r"<!-- (\w+)\.py -->\n```python\n(.*?)```", (ROOT / "docs" / "extend.md").read_text(), re.S))

@@ -11,16 +11,17 @@ from hub_stub import Hub, serving_hub
 from safetensors.torch import load, load_file
 
 from e1_trl.budget import Budget, Marker
+from e1_trl.errors import UserError
 from e1_trl.plan.architecture import KNOWN
 from e1_trl.report.markdown import around_section
 from e1_trl.training.config import E1Config
 from e1_trl.training.launch import command
 from e1_trl.training.recipe_as_run import parse_recipe
 from tests.reduced import substitutions
-from tests.reduced.__main__ import DOCUMENT, RESULTS, missing, outcome, read
+from tests.reduced.__main__ import DOCUMENT, missing, outcome, read
 from tests.reduced.case import UNABLE, Case, cases
 from tests.reduced.found import Found, outcomes
-from tests.reduced.run import RunError, e1, prepare, train
+from tests.reduced.run import e1, prepare, train
 from tests.reduced.stand_ins import DATA, FAMILIES, HEAD, reduced
 
 CASES = cases([])
@@ -38,8 +39,6 @@ UNPARSED = ("bf16", "ddp_backend")
 # What follows from budget, batches, model and `use_cpu`; and where a run stands.
 DERIVED = {"steps_per_generation", "max_completion_length", "vllm_max_model_length", "model_init_kwargs"}
 DERIVED |= {"dataloader_pin_memory", "resume_from_checkpoint"}
-
-every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 
 def options(given: dict[str, Any]) -> list[str]:
@@ -63,14 +62,14 @@ def as_on_gpus(case: Case) -> list[str]:
 
 
 def test_every_recipe_has_run_as_it_is_now_and_the_document_has_its_row() -> None:
-    rows = read(RESULTS)
+    rows = read()
     stale = missing(rows, [case for case in CASES if case.recipe not in UNABLE])
     assert not stale, f"run `make recipes`: {'; '.join(map(str, stale))}"
     published = outcome(rows).join(around_section(DOCUMENT, "rows"))
     assert DOCUMENT.read_text() == published, f"run `make recipes`: {DOCUMENT.name}"
 
 
-@every_case
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_no_field_of_a_recipe_changes_but_the_substituted_ones(case: Case) -> None:
     line = command(case.command(case.accelerate_file)[1:])
     on_gpus, here = parsed(as_on_gpus(case)), parsed(line[line.index("e1_trl.train") + 1 :])
@@ -170,7 +169,7 @@ def trained(case: Case, folder: Path, hub: Hub | None = None) -> Path:
             train(case, folder, log, hub.environment, push_to_hub="true", hub_model_id="org/e1")
         else:
             train(case, folder, log)
-    except RunError as error:
+    except UserError as error:
         pytest.fail(f"{error}\n{log.read_text()[-3000:]}")
     output: Path = folder / case.fields["output_dir"]
     history = json.loads((output / "trainer_state.json").read_text())["log_history"]

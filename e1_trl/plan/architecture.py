@@ -42,13 +42,8 @@ class Architecture:
     routed: int  # experts that one token visits in a layer
     heads: int
     head: int  # dimensions
-    cached: int  # numbers that the KV cache holds of one token
+    kv_bytes: int  # of the KV cache of one token, in bfloat16
     notes: tuple[str, ...]  # sentences on what a plan leaves out
-
-    @property
-    def kv_bytes(self) -> int:
-        """Bytes of the KV cache of one token, in bfloat16."""
-        return 2 * self.cached
 
     @classmethod
     @cache
@@ -108,7 +103,7 @@ class Architecture:
             routed=chosen * len({name.partition(".experts.")[0] for name in experts}) // layers,
             heads=heads,
             head=head,
-            cached=attending * (_count_latent(given) or 2 * kv_heads * head),
+            kv_bytes=2 * attending * (_count_latent(given) or 2 * kv_heads * head),
             notes=tuple(note for note, holds in notes.items() if holds),
         )
 

@@ -1,7 +1,7 @@
 """Launches and their memory: a recipe under an Accelerate configuration, and the numbers that decide its memory."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -26,11 +26,10 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-def require(name: str, found: Collection[Any], planned: Collection[Any]) -> None:
-    """Raise a `UserError` that names the first value found that is not among the planned ones."""
-    for each in found:
-        if each not in planned:
-            raise UserError(f"{name} {each} cannot be planned for, only {' and '.join(map(str, planned))}")
+def require(name: str, found: Any, *planned: Any) -> None:
+    """Raise a `UserError` if the value found is not among the planned ones."""
+    if found not in planned:
+        raise UserError(f"{name} {found} cannot be planned for, only {' and '.join(map(str, planned))}")
 
 
 @dataclass(frozen=True)
@@ -90,8 +89,8 @@ class Setup:
         context = prompt + _completion(fields)
         zero, offload = _read_sharding(accelerate)
         if fields["use_peft"] and fields["lora_target_modules"] != ["all-linear"]:
-            require("lora_target_modules", [fields["lora_target_modules"]], ["all-linear"])
-        require("optim", [getattr(fields["optim"], "value", fields["optim"])], ["adamw_torch", "adamw_torch_fused"])
+            require("lora_target_modules", fields["lora_target_modules"], "all-linear")
+        require("optim", getattr(fields["optim"], "value", fields["optim"]), "adamw_torch", "adamw_torch_fused")
         gpus = read_value("num_processes", accelerate.get("num_processes", 1), Count)
         batch = fields["per_device_train_batch_size"]
         accumulation = fields["gradient_accumulation_steps"]
@@ -137,9 +136,9 @@ def _read_sharding(accelerate: Mapping[str, Any]) -> tuple[int, bool]:
     deepspeed = read_value("deepspeed_config", accelerate.get("deepspeed_config", {}), dict)
     kind = accelerate.get("distributed_type", "NO")
     offload = deepspeed.get("offload_optimizer_device", "none")
-    require("distributed_type", [kind], ["DEEPSPEED", "MULTI_GPU", "NO"])
-    require("offload_param_device", [deepspeed.get("offload_param_device", "none")], ["none"])
-    require("offload_optimizer_device", [offload], ["none", "cpu"])
+    require("distributed_type", kind, "DEEPSPEED", "MULTI_GPU", "NO")
+    require("offload_param_device", deepspeed.get("offload_param_device", "none"), "none")
+    require("offload_optimizer_device", offload, "none", "cpu")
     zero = read_value("zero_stage", deepspeed.get("zero_stage", 0), Natural) if kind == "DEEPSPEED" else 0
     return zero, offload == "cpu"
 

@@ -114,19 +114,26 @@ def picture(rows: Rows) -> Figure:
     return figure
 
 
-def publish() -> None:
-    """Write the sections and the picture."""
-    results = Results()["real"]
-    rows = Rows(results["rows"], results["split"]["stories"])
-    near = nearness(rows, results["split"]["nearest"])
+def sections(rows: Rows, nearest: Sequence[float]) -> dict[str, str]:
+    """The sections of the document by name."""
     made = {
         "gate": gates(rows),
         "systems": systems(rows),
         "methods": methods(rows),
-        "nearness": near,
+        "nearness": nearness(rows, nearest),
     }
-    for name, (header, *lines) in made.items():
-        replace_section(DOCUMENT, f"real-{name}", table(header, lines) if lines else "Not measured yet.\n")
+    return {
+        f"real-{name}": table(header, lines) if lines else "Not measured yet.\n"
+        for name, (header, *lines) in made.items()
+    }
+
+
+def publish() -> None:
+    """Write the sections and the picture."""
+    results = Results()["real"]
+    rows = Rows(results["rows"], results["split"]["stories"])
+    for name, text in sections(rows, results["split"]["nearest"]).items():
+        replace_section(DOCUMENT, name, text)
     if rows.rows:
         save(picture(rows), PICTURE)
 

@@ -47,6 +47,12 @@ from tests.reduced.case import ALTERNATIVES
 CARD = int(79.2 * 2**30)
 
 
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is asked on the Hub."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+
+
 def recipe(name: str, **overrides: Any) -> dict[str, Any]:
     return {**fields_of(ROOT / "recipes" / f"{name}.yaml"), **overrides}
 
@@ -131,7 +137,7 @@ QWEN = {
     "num_key_value_heads": 4,
     "head_dim": 128,
 }
-FAMILIES = [  # billions of parameters and of those active in layers, layers with a cache and its numbers for a token
+FAMILIES = [  # billions of parameters and of those active in layers, layers with a cache, its numbers for a token
     ("nemotron_h", HYBRID, 31.58, 2.88, 6, 6 * 2 * 2 * 128, "Layers of linear_attention, moe have no cache"),
     ("olmo3", OLMO, 7.30, 6.48, 32, 32 * 2 * 32 * 128, "Sliding windows are planned for as if"),
     ("qwen3_moe", QWEN, 30.53, 2.73, 48, 48 * 2 * 4 * 128, "Experts: all are kept, and each token is computed by 8"),
@@ -151,7 +157,7 @@ def test_a_model_of_any_family_is_counted_and_its_report_says_what_is_left_out(
     found = setup.architecture
     assert round(found.parameters / 1e9, 2) == whole
     assert round(found.layers * found.active / 1e9, 2) == active
-    assert (found.attending, found.cached) == (attending, cached)
+    assert (found.attending, found.kv_bytes) == (attending, 2 * cached)
     taken = memory(setup, CARD)
     assert note in report(taken) and estimate.seconds(replace(taken, engine=10**12), 100, "padded") > 0
 
@@ -227,8 +233,6 @@ def test_the_14b_recipes_leave_room_for_what_a_training_step_leaves_behind(name:
     assert taken.generation < CARD - 3.9e9
     (problem,) = planned(name, "zero3", vllm_gpu_memory_utilization=0.52).problems
     assert problem == "generation takes 84.5 GB of 82.5 GB"
-    # One pass for each micro-batch: gradients are shared out, in fp32.
-    assert taken.gradients == pytest.approx(4 * 14.770e9 / 8, rel=1e-3)
 
 
 CONTEXT = 256  # tokens: a prompt of 127, 64 + 1 + 64
@@ -383,49 +387,41 @@ def test_a_server_takes_nothing_of_the_gpus_that_train() -> None:
     assert problem.startswith("training takes")
 
 
-@pytest.mark.parametrize("name", ["E1-Code-14B", "E1-AceReason-14B"])
-def test_the_offload_variant_that_the_14b_recipes_name_fits_with_a_larger_engine(name: str) -> None:
-    (line,) = [
-        line for line in (ROOT / "recipes" / f"{name}.yaml").read_text().splitlines() if "zero3_offload --" in line
-    ]
-    share = float(line.split("--vllm_gpu_memory_utilization ")[1])
-    offloaded = planned(name, "zero3_offload", vllm_gpu_memory_utilization=share)
-    assert not offloaded.problems and offloaded.host == pytest.approx(177e9, rel=0.01) and offloaded.optimizer == 0
-    assert planned(name, "zero3", vllm_gpu_memory_utilization=share).problems
+@pytest.mark.parametrize(
+    ("name", "config"), [(name, config) for name, configs in ALTERNATIVES.items() for config in configs]
+)
+def test_the_configurations_that_recipes_name_besides_their_own_fit(name: str, config: str) -> None:
+    fields = ALTERNATIVES[name][config]
+    taken = planned(name, config, **fields)
+    assert not taken.problems
+    if config == "zero3_offload":  # with a larger engine
+        words = f"--accelerate_config zero3_offload --vllm_gpu_memory_utilization {taken.setup.utilization}"
+        assert words in (ROOT / "recipes" / f"{name}.yaml").read_text()
+        assert taken.host == pytest.approx(177e9, rel=0.01) and taken.optimizer == 0
+        assert planned(name, "zero3", **fields).problems
 
 
 @pytest.mark.parametrize("gib", [40, 46, 72, 75, 79.2, 80, 94])
 def test_a_share_that_is_too_large_is_lowered_to_the_largest_that_fits(gib: float) -> None:
-    overrides = {"vllm_gpu_memory_utilization": 0.95, "vllm_enable_sleep_mode": True}
-    taken = planned("E1-Math-1.5B", "zero2", int(gib * 2**30), **overrides)
-    changed = fitting(taken.setup, 8, taken.card)
+    card = int(gib * 2**30)
+    setup = planned("E1-Math-1.5B", "zero2", vllm_gpu_memory_utilization=0.95, vllm_enable_sleep_mode=True).setup
+    changed = fitting(setup, 8, card)
     assert changed is not None and list(changed) == ["utilization"]
-    for share, fits in ((changed["utilization"], True), (changed["utilization"] + 0.01, False)):
-        overrides["vllm_gpu_memory_utilization"] = share
-        assert (not planned("E1-Math-1.5B", "zero2", int(gib * 2**30), **overrides).problems) is fits
+    largest = changed["utilization"]
+    assert not memory(replace(setup, utilization=largest), card).problems
+    assert memory(replace(setup, utilization=largest + 0.01), card).problems
 
 
 CACHE = "vLLM's share of 17.0 GB leaves 0.0 GB to its cache, which holds less than 1/5 of the sequences"
+FP32 = {"dtype": "float32"}
 BATCHES = "it fits with --per_device_train_batch_size 16 --gradient_accumulation_steps 32"
 
 
 @pytest.mark.parametrize(
     ("name", "config", "overrides", "problem", "cure"),
     [
-        (
-            "E1-Math-1.5B",
-            "ddp",
-            {"dtype": "float32"},
-            "training takes 92.1 GB",
-            "fits with --vllm_enable_sleep_mode true",
-        ),
-        (
-            "E1-Math-1.5B",
-            "ddp",
-            {"dtype": "float32", "card": 20 * 2**30},
-            "training takes",
-            "shard or offload more (ZeRO",
-        ),
+        ("E1-Math-1.5B", "ddp", FP32, "training takes 92.1 GB", "fits with --vllm_enable_sleep_mode true"),
+        ("E1-Math-1.5B", "ddp", FP32 | {"card": 20 * 2**30}, "training takes", "shard or offload more (ZeRO"),
         ("E1-Math-7B", "zero3", {"per_device_train_batch_size": 64}, "training takes", BATCHES),
         ("E1-Math-7B", "zero3", {"vllm_gpu_memory_utilization": 0.2}, CACHE, "--vllm_gpu_memory_utilization"),
     ],
@@ -437,20 +433,12 @@ def test_each_problem_comes_with_the_fewest_fields_to_change(
     assert problem in " ".join(taken.problems) and cure in remedy(taken.setup, taken.card)
 
 
-@pytest.mark.parametrize(("name", "config"), [("E1-Math-1.5B", "ddp"), ("E1-Qwen3-1.7B", "one_gpu")])
-def test_the_documented_alternatives_to_zero_fit(name: str, config: str) -> None:
-    assert not planned(name, config, **ALTERNATIVES[name][config]).problems
-
-
 def test_an_adapter_is_merged_under_zero3_into_whole_weights_beside_those_of_the_engine() -> None:
     taken = planned("E1-gpt-oss-20b", "zero3")
     # A share of the weights, all of them, half of them in the engine with its overhead; CUDA, NCCL and fragments.
     assert taken.generation == pytest.approx(20.915e9 * (2 / 8 + 2 + 2 / 2) + 3e9 + 7e9, rel=2e-3)
     awake = planned("E1-gpt-oss-20b", "zero3", vllm_enable_sleep_mode=False)  # without fragments
     assert awake.generation == pytest.approx(20.915e9 * (2 / 8 + 2) + 0.4 * CARD + 5e9, rel=2e-3)
-    # Attention's weights in fp32 and in bf16, for each of 64 heads, at the peak with half as much of gradients.
-    flash = planned("E1-gpt-oss-20b", "zero3", attn_implementation="sdpa")
-    assert taken.activations - flash.activations == pytest.approx(1.5 * 2 * 6 * 64 * 3073**2, rel=1e-3)
 
 
 def test_the_table_of_what_fits_is_as_it_would_be_made_now() -> None:
@@ -461,22 +449,8 @@ def test_the_table_of_what_fits_is_as_it_would_be_made_now() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "gpus", "gib", "expected"),
-    [
-        ("E1-Math-1.5B", 4, 79.2, {"accumulation": 8}),
-        ("E1-Math-1.5B", 8, 79.2, {}),
-        ("E1-Math-1.5B", 8, 39.4, {"sleep": True}),
-        ("E1-Math-1.5B-24GB", 1, 22.0, {}),
-        ("E1-Code-14B", 1, 200, None),  # its engine takes two
-        ("E1-Code-14B", 4, 79.2, None),
-    ],
-)
-def test_a_recipe_moves_to_other_nodes_with_the_batches_that_it_learns_from(
-    name: str, gpus: int, gib: float, expected: dict[str, Any] | None
-) -> None:
-    setup = Setup.of(recipe(name), accelerate(recipe(name)["accelerate_config"]))
-    assert fitting(setup, gpus, int(gib * 2**30)) == expected
+def test_a_recipe_with_an_engine_of_two_gpus_does_not_fit_one() -> None:
+    assert fitting(planned("E1-Code-14B", "zero3").setup, 1, 1000 * 2**30) is None
 
 
 # The checkpoint's bytes a parameter: the model, its copy under ZeRO-2, fp32 masters and two moments.
@@ -568,7 +542,7 @@ def test_a_training_that_cannot_fit_is_refused_unless_it_is_told_to_skip_that(fr
 
 
 def test_what_cannot_be_planned_is_said_and_does_not_stop_a_training(
-    free: Any, offline: None, monkeypatch: pytest.MonkeyPatch
+    free: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     args, model = started("E1-Math-1.5B", 2)
     model.model_name_or_path = "somebody/else"
@@ -645,7 +619,6 @@ def test_deepspeed_allocates_the_training_state_that_is_planned(tmp_path: Path) 
     assert saved_bytes + taken.model == pytest.approx(taken.checkpoint, rel=0.03)
 
 
-@pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -665,12 +638,6 @@ def test_what_cannot_be_planned_is_one_line(arguments: list[str], message: str) 
     assert str(error.value).startswith("e1 plan: ") and "\n" not in str(error.value)
 
 
-@pytest.fixture
-def offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is asked on the Hub."""
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-
-
 def test_a_generation_takes_longer_for_padding_waves_of_sampling_and_gathered_weights() -> None:
     taken = planned("E1-Math-1.5B", "zero2")
     positions = estimate.widths(taken.setup, 101)
@@ -679,7 +646,6 @@ def test_a_generation_takes_longer_for_padding_waves_of_sampling_and_gathered_we
     trimmed = packed + (longest - packed) * 15 / 17
     assert positions["padded"] == pytest.approx((longest, longest))
     assert positions["trimmed"] == pytest.approx((packed, trimmed))
-    assert positions["packed"] == pytest.approx((packed, packed))
 
     # Without a reference model and checkpointing, one forward pass less in scoring and one in learning.
     def forward(width: float) -> float:
@@ -722,10 +688,12 @@ def test_a_generation_takes_as_long_as_an_independent_calculation_says(
     assert expected < trimmed < most
 
 
-@pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize(
     ("words", "printed"),
     [
+        ("E1-Math-1.5B", "It fits."),
+        ("E1-Math-1.5B", "prompts of 101 tokens on average"),
+        ("E1-Math-1.5B", "| disk, for all GPUs | 117.3 GB: 4 checkpoints of 28.4 GB at once"),
         ("E1-Code-14B --prompt_tokens 1000", "prompts of 1000 tokens on average"),
         ("E1-Math-1.5B --attn_implementation sdpa", "| trimmed |"),
         ("E1-Math-1.5B --padding_free false", "| padded |"),
@@ -738,14 +706,11 @@ def test_the_command_prints_the_verdict(words: str, printed: str, capsys: pytest
     assert printed in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("offline")
 def test_the_whole_training_takes_as_many_generations_and_a_server_is_not_timed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     main(["E1-Math-1.5B"])
     printed = capsys.readouterr().out
-    assert "It fits." in printed and "prompts of 101 tokens on average" in printed
-    assert "| disk, for all GPUs | 117.3 GB: 4 checkpoints of 28.4 GB at once" in printed
     hours = float(re.findall(r"packed .* \| (\S+) \|$", printed, re.M)[0])
     whole = float(re.findall(r"max_steps 400 makes 200 generations: (\S+) GPU-hours", printed)[0])
     assert whole == pytest.approx(200 * hours, abs=0.11)
@@ -753,7 +718,6 @@ def test_the_whole_training_takes_as_many_generations_and_a_server_is_not_timed(
     assert "GPU-hours" not in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("offline")
 def test_the_status_is_1_where_a_recipe_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as error:
         main(["E1-Math-7B", "--gpus", "2", "--gpu_memory", "24"])
@@ -764,7 +728,7 @@ def test_the_status_is_1_where_a_recipe_does_not_fit(capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("config", ["ddp", "one_gpu"])
 def test_weights_of_16_bits_without_deepspeed_are_in_the_verdict(
-    config: str, capsys: pytest.CaptureFixture[str], offline: None
+    config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as error:
         main(["E1-Math-1.5B", "--accelerate_config", config, "--gpu_memory", "200"])

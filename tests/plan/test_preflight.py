@@ -10,27 +10,54 @@ import pytest
 import torch
 from conftest import ROOT
 
+from e1_trl.errors import UserError
 from e1_trl.plan.smoke import preflight
-from e1_trl.training.cuda import gpu_fault
+from e1_trl.plan.smoke.command import main
+from e1_trl.training.cuda import Card, gpu_fault, visible_cards
 
 
-def pretend(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, driver: str = "580.95.05", memory: str = "81559, 4", gpus: int = 2
-) -> None:
-    """Have `nvidia-smi` list GPUs."""
-    tool = folder / "nvidia-smi"
-    rows = f"{memory}, {driver}\n" * gpus
-    tool.write_text(f"#!/bin/sh\nprintf '{rows}'\n")
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a stand-in for `nvidia-smi`, which prints the file `said` and takes down how it is called."""
+    (tmp_path / "said").write_text("81559, 4, 580.95.05\n" * 2)  # MiB
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\nexec cat {tmp_path}/said\n')
     tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return tmp_path
+
+
+def test_the_gpus_are_those_that_may_be_used(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert visible_cards() == [Card(81559 * 2**20, 4 * 2**20, "580.95.05")] * 2
+    assert "-i" not in (node / "called").read_text()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    visible_cards()
+    assert "-i 3" in (node / "called").read_text()
+    (node / "said").write_text("[N/A], [N/A], 580.95.05\n")  # as of a part of a GPU
+    assert visible_cards() == [Card(0, 0, "580.95.05")]
+    (node / "said").write_text("No devices were found\n")
+    assert visible_cards() == []
+
+
+def test_a_node_without_gpus_or_with_too_few_starts_nothing(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(node)
+    for listed in ("", "[N/A], [N/A], 580.95.05\n"):  # without its memory there is nothing to plan with
+        (node / "said").write_text(listed)
+        with pytest.raises(UserError, match=r"^nvidia-smi lists no GPU here; --cpu tries the recipe without one$"):
+            main(["E1-Math-1.5B"])
+    with pytest.raises(UserError, match=r"^--only is .*'speed'.* one of preflight, base, "):
+        main(["E1-Math-1.5B", "--only", "base", "speed"])
+    with pytest.raises(UserError, match="pass --num_processes 4 --gradient_accumulation_steps 8"):
+        main(["E1-Math-1.5B", "--cpu", "--num_processes", "4"])
+    assert not (node / "runs").exists()
 
 
 @pytest.mark.parametrize(("version", "right"), [("570.124.06", False), ("580.65.06", True), ("590.1", True)])
 def test_a_driver_that_is_too_old_for_cuda_fails(
-    version: str, right: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: str, right: bool, node: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pretend(tmp_path, monkeypatch, driver=version)
+    (node / "said").write_text(f"81559, 4, {version}\n")
     row = preflight.driver()
     assert (row.right, row.measured, row.expected[:12]) == (right, version, "580 or newer")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # by the package for forward compatibility
@@ -38,22 +65,22 @@ def test_a_driver_that_is_too_old_for_cuda_fails(
 
 
 def test_a_build_of_pytorch_that_cannot_use_the_gpus_fails_and_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert gpu_fault() is None
-    pretend(tmp_path, monkeypatch, driver="570.124.06")
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     fault = gpu_fault()
     assert fault is not None and "\n" not in fault
-    assert "with driver 570.124.06, and" in fault and "for CUDA 13.0 cannot use them (" in fault
+    assert "with driver 580.95.05, and" in fault and "for CUDA 13.0 cannot use them (" in fault
     assert "needs driver 580 or newer" in fault
-    pretend(tmp_path, monkeypatch)
     monkeypatch.setattr(torch.version, "cuda", None)
     row = preflight.pytorch()
     assert row.right is False and row.measured == gpu_fault()
     found = f"nvidia-smi lists 2 GPUs with driver 580.95.05, and PyTorch {torch.__version__} is a build without CUDA; "
     assert row.measured.startswith(f"{found}run `make clean` and `make install DEVICE=gpu`")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert gpu_fault() is None
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    (node / "said").write_text("")
     assert gpu_fault() is None
 
 
@@ -70,12 +97,11 @@ def test_a_missing_compiler_or_header_fails(tmp_path: Path, monkeypatch: pytest.
     assert (row.right, row.measured) == (False, "no gcc or clang on PATH")
 
 
-def test_gpus_that_are_missing_or_in_use_fail_and_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend(tmp_path, monkeypatch)
+def test_gpus_that_are_missing_or_in_use_fail_and_are_listed(node: Path) -> None:
     assert preflight.free_gpus(2).right
     row = preflight.free_gpus(4)
     assert (row.right, row.measured, row.expected) == (False, "2 visible", "4, with under 1 GB in use")
-    pretend(tmp_path, monkeypatch, memory="81559, 30000")
+    (node / "said").write_text("81559, 30000, 580.95.05\n" * 2)
     row = preflight.free_gpus(1)
     assert (row.right, row.measured) == (False, "2 visible; in use: GPU 0 (31.5 GB)")
 

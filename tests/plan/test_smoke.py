@@ -17,7 +17,6 @@ from conftest import BASE, ROOT
 from safetensors.torch import save_file
 from transformers import AutoConfig
 
-from e1_trl.errors import UserError
 from e1_trl.plan.estimate import memory
 from e1_trl.plan.setup import Launch
 from e1_trl.plan.smoke import checks, hour
@@ -25,12 +24,10 @@ from e1_trl.plan.smoke.checks import COMPARED, GAP, Check, Run, beginnings
 from e1_trl.plan.smoke.command import end_as_by_ctrl_c, main, page, record_of
 from e1_trl.plan.smoke.hour import FIELDS, PARTS, Hour
 from e1_trl.processes import kill_tree
-from e1_trl.training.cuda import Card, visible_cards
 from tests.reduced.run import environment
 
 RECIPE = ROOT / "recipes" / "E1-Math-1.5B.yaml"
 MODEL = "agentica-org/DeepScaleR-1.5B-Preview"
-EIGHT = "81559, 1024, 580.95.05\n" * 8  # MiB
 SETUP = Launch.read(str(RECIPE), None, None, []).setup  # every second step begins a generation
 TAKEN = memory(SETUP, 81559 * 2**20)
 
@@ -41,13 +38,12 @@ STEPS: dict[int, dict[str, float]] = {
     3: {"step": 3, "loss": -0.186542, "step_time": 11.145536, GAP: 0.001103, COMPARED: 339.0},
     4: {"step": 4, "loss": 0.162827, "step_time": 3.225389},
 }
-RECORDED = Run(fault=None, peak=0, printed=[], seconds=131.0, steps=STEPS, validation={}, facts={})
+RECORDED = Run(fault=None, peak=0, seconds=131.0, steps=STEPS, validation={}, facts={})
 KILLED = replace(RECORDED, steps={step: STEPS[step] for step in (1, 2)})
 CUT = replace(RECORDED, steps={step: STEPS[step] for step in (1, 2, 3)})
 FAILED = replace(RECORDED, fault="it ended with status 1")
 FREED = "Sleep mode freed"
 SLEPT = replace(RECORDED, facts={FREED: f"{FREED} 23.1 GiB memory, 5.0 GiB is still in use."})
-ACCURACY = "eval_budget/1024+1024/accuracy"
 
 
 def logged(at: int, **changed: Any) -> Run:
@@ -55,8 +51,13 @@ def logged(at: int, **changed: Any) -> Run:
     return replace(RECORDED, steps={**STEPS, at: {**STEPS[at], **changed}})
 
 
-def validated(value: float, metric: str = ACCURACY) -> Run:
-    return replace(RECORDED, validation={metric: value, "step": 0})
+def validated(value: float) -> Run:
+    return replace(RECORDED, validation={"eval_budget/1024+1024/accuracy": value, "step": 0})
+
+
+def filled(share: float) -> Run:
+    """The recorded training with this share of the planned memory at its peak."""
+    return replace(RECORDED, peak=int(share * max(TAKEN.generation, TAKEN.training)))
 
 
 @pytest.mark.parametrize(
@@ -96,72 +97,35 @@ def validated(value: float, metric: str = ACCURACY) -> Run:
         (checks.time(RECORDED, SETUP, 16.0, True), True, "14.4 s from step 3 to 4"),
         (checks.time(RECORDED, SETUP, 40.0, True), False, "14.4 s"),
         (checks.time(RECORDED, SETUP, 40.0, False), None, "14.4 s"),
+        (checks.peak(filled(1.0), TAKEN), True, "GB (nvidia-smi)"),
+        (checks.peak(filled(1.3), TAKEN), False, "GB (nvidia-smi)"),
+        (checks.peak(filled(0.4), TAKEN), False, "GB (nvidia-smi)"),
+        (checks.peak(RECORDED, memory(SETUP, 0)), None, "on a CPU"),
     ],
 )
 def test_a_verdict_is_on_what_was_logged(check: Check, right: bool | None, measured: str) -> None:
     assert check.right is right and measured in check.measured, check
 
 
-def test_peak_memory_is_held_against_the_plan() -> None:
-    planned = max(TAKEN.generation, TAKEN.training)
-    for share, right in ((1.0, True), (1.3, False), (0.4, False)):
-        assert checks.peak(replace(RECORDED, peak=int(share * planned)), TAKEN).right is right
-    assert checks.peak(RECORDED, memory(SETUP, 0)).verdict == "open"
-
-
-@pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A stand-in for the driver's tool, on a node of eight GPUs; it takes down how it is called."""
-    (tmp_path / "said").write_text(EIGHT)
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\nexec cat {tmp_path}/said\n')
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return tmp_path
-
-
-def test_the_gpus_are_those_that_may_be_used(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert visible_cards() == [Card(81559 * 2**20, 2**30, "580.95.05")] * 8
-    assert "-i" not in (node / "called").read_text()
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    visible_cards()
-    assert "-i 3" in (node / "called").read_text()
-    (node / "said").write_text("[N/A], [N/A], 580.95.05\n")  # as of a part of a GPU
-    assert visible_cards() == [Card(0, 0, "580.95.05")]
-    (node / "said").write_text("No devices were found\n")
-    assert visible_cards() == []
-
-
-def test_a_node_without_gpus_or_with_too_few_starts_nothing(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(node)
-    for listed in ("", "[N/A], [N/A], 580.95.05\n"):  # without its memory there is nothing to plan with
-        (node / "said").write_text(listed)
-        with pytest.raises(UserError, match=r"^nvidia-smi lists no GPU here; --cpu tries the recipe without one$"):
-            main(["E1-Math-1.5B"])
-    with pytest.raises(UserError, match=r"^--only speed: expected parts among preflight, base, "):
-        main(["E1-Math-1.5B", "--only", "base", "speed"])
-    with pytest.raises(UserError, match="pass --num_processes 4 --gradient_accumulation_steps 8"):
-        main(["E1-Math-1.5B", "--cpu", "--num_processes", "4"])
-    assert not (node / "runs").exists()
-
-
-def hour_of(folder: Path, accelerate_config: str | None, processes: int | None, *words: str, **more: Any) -> Hour:
+def hour_of(
+    folder: Path, *words: str, accelerate_config: str | None = None, processes: int | None = None, **more: Any
+) -> Hour:
     launch = Launch.read(str(RECIPE), accelerate_config, processes, words)
     return Hour(launch, folder=folder, **{"cards": [], "limit": 1.0, "largest_gap": 0.01, **more})
 
 
 def test_the_recipe_is_trained_as_it_is_but_for_the_given_fields(tmp_path: Path) -> None:
-    line = hour_of(tmp_path, None, None).line("base")
+    line = hour_of(tmp_path).line("base")
     files = ["--config", str(RECIPE), "--accelerate_config", "zero2"]
     fields = {**FIELDS, "output_dir": tmp_path / "output" / "base"}
     given = [word for name, value in fields.items() for word in (f"--{name}", str(value))]
     assert line[line.index("e1_trl.train") + 1 :] == [*files, *given]
     assert line[line.index("--config_file") + 1] == str(ROOT / "accelerate_configs" / "zero2.yaml")
     assert line[line.index("--num_processes") + 1] == "8"
-    hour = hour_of(tmp_path, "zero3", 1, "--gradient_accumulation_steps", "32", "--reward_funcs", "[accuracy, own.f]")
+    given = ["--gradient_accumulation_steps", "32", "--reward_funcs", "[accuracy, own.f]", "--exclude", ""]
+    hour = hour_of(tmp_path, *given, accelerate_config="zero3", processes=1)
     words = " ".join(hour.line("base", max_steps=2))
-    assert "--gradient_accumulation_steps 32 --reward_funcs accuracy own.f --max_steps 2" in words
+    assert "--gradient_accumulation_steps 32 --reward_funcs accuracy own.f --exclude  --max_steps 2" in words
     assert (hour.setup.gpus, hour.setup.zero, hour.setup.steps) == (1, 3, 2)
 
 
@@ -180,8 +144,8 @@ def test_a_model_of_any_kind_is_tried_with_memory_and_time_open_if_it_cannot_be_
     kind: str, tmp_path: Path
 ) -> None:
     AutoConfig.for_model(kind).save_pretrained(tmp_path / "model")
-    hour = hour_of(tmp_path, None, None, "--model_name_or_path", str(tmp_path / "model"))
-    made = [*Recorded(hour.launch, [], tmp_path, 1.0, 0.01).checks("base")]
+    hour = hour_of(tmp_path, "--model_name_or_path", str(tmp_path / "model"))
+    made = [*Recorded(**vars(hour)).checks("base")]
     assert [check.verdict for check in made[:4]] == ["passed"] * 4
     planned = [check for check in made if "planned" in check.name]
     assert {check.verdict for check in planned} == {"open"}
@@ -195,25 +159,23 @@ def test_a_fault_names_the_last_error_of_the_log(tmp_path: Path) -> None:
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n===\n"
         "subprocess.CalledProcessError: Command '['python']' returned non-zero exit status 1.\n"
     )
-    hour = hour_of(tmp_path, None, None, limit=60.0)
+    hour = hour_of(tmp_path, limit=60.0)
     made = hour.run("base", [sys.executable, "-c", f"print({said!r}); raise SystemExit(1)"], tmp_path)
     assert made.fault == "it ended with status 1: RuntimeError: step 0: vLLM's weights are stale"
     assert hour.run("base", [sys.executable, "-c", f"print({said!r})"], tmp_path).fault is None
 
 
 def test_vllms_facts_are_read_from_the_log_the_first_of_each_kind(tmp_path: Path) -> None:
-    said = [
-        "(EngineCore pid=7) INFO 11-26 01:00:00 [gpu_model_runner.py:88] Using V2 Model Runner",
-        "INFO 11-26 01:00:01 [core.py:9] init engine (profile, create kv cache, warmup model) took 61.20 seconds",
-        "INFO 11-26 01:00:02 [core.py:9] init engine (profile, create kv cache, warmup model) took 40.00 seconds",
-        "INFO 11-26 01:00:03 [worker.py:1] Sleep mode freed 23.1 GiB memory, 5.0 GiB memory is still in use.",
-        "nothing of this [kind]",
-    ]
-    line = [sys.executable, "-c", f"print({chr(10).join(said)!r})"]
-    made = hour_of(tmp_path, None, None, limit=60.0).run("base", line, tmp_path)
-    assert made.facts == {
+    (tmp_path / "log").write_text(
+        "(EngineCore pid=7) INFO 11-26 01:00:00 [gpu_model_runner.py:88] Using V2 Model Runner\n"
+        "INFO 11-26 01:00:01 [core.py:9] init engine (profile, create kv cache) took 61.20 seconds\n"
+        "INFO 11-26 01:00:02 [core.py:9] init engine (profile, create kv cache) took 40.00 seconds\n"
+        "INFO 11-26 01:00:03 [worker.py:1] Sleep mode freed 23.1 GiB memory, 5.0 GiB memory is still in use.\n"
+        "nothing of this [kind]\n"
+    )
+    assert Run.read(None, 0, 1.0, tmp_path / "log", tmp_path).facts == {
         "Model Runner": "Using V2 Model Runner",
-        "init engine": "init engine (profile, create kv cache, warmup model) took 61.20 seconds",
+        "init engine": "init engine (profile, create kv cache) took 61.20 seconds",
         "Sleep mode freed": "Sleep mode freed 23.1 GiB memory, 5.0 GiB memory is still in use.",
     }
 
@@ -231,13 +193,13 @@ def test_a_run_that_hangs_leaves_the_stacks_of_all_its_processes(tmp_path: Path)
     child = f"import pathlib, time\ndef child():\n    pathlib.Path({str(up)!r}).touch()\n    time.sleep(600)\nchild()"
     line = [sys.executable, str(tmp_path / "hangs.py"), child]
     for limit in (4.0, 16.0, 64.0):  # until the child is up, on a machine under load
-        made = hour_of(tmp_path, None, None, limit=limit).run("base", line, tmp_path)
+        made = hour_of(tmp_path, limit=limit).run("base", line, tmp_path)
         assert set(psutil.Process().children(recursive=True)) <= before
         assert made.fault is not None and made.fault.startswith(f"it took longer than {limit:g} s")
         if up.exists():
             break
     for function in ("in waits_in_a_thread", "in waits_for_its_child", "in child"):
-        assert any(function in line for line in made.printed)
+        assert function in (tmp_path / "base.log").read_text()
 
 
 def test_killing_a_program_ends_its_children_in_sessions_of_their_own() -> None:
@@ -338,7 +300,7 @@ def test_a_planted_fault_fails_its_row(
     rows = {row["name"]: row["measured"] for row in record["rows"] if row["verdict"] == "FAILED"}
     assert rows.keys() == failed.keys() and all(why in rows[name] for name, why in failed.items()), page(record)
     if hang:
-        assert any("most recent call first" in line for line in record["runs"]["base"]["printed"])
+        assert "most recent call first" in Path("runs/smoke/nano/base.log").read_text()
 
 
 def test_the_page_is_kept_after_each_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,14 +321,14 @@ def test_the_page_is_kept_after_each_part(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_rows_of_parts_that_are_no_more_are_left_out(tmp_path: Path) -> None:
-    hour = hour_of(tmp_path, None, None)
+    hour = hour_of(tmp_path)
     kept = {"rows": [{"part": part, "name": part} for part in ("flash", "resume")], "runs": {}}
     rows = record_of(hour, [("base", Check("base?", True, "measured"))], kept)["rows"]
     assert [row["part"] for row in rows] == ["base", "resume"]
 
 
 def test_a_part_that_cannot_be_run_hides_none_of_the_others(tmp_path: Path) -> None:
-    hour = hour_of(tmp_path, None, None)
+    hour = hour_of(tmp_path)
     broken = replace(hour, launch=replace(hour.launch, recipe=Path("absent")))
     made = [(part, check) for part in PARTS[1:] for check in broken.checks(part)]
     verdicts = {part: check.verdict for part, check in made}
@@ -375,7 +337,7 @@ def test_a_part_that_cannot_be_run_hides_none_of_the_others(tmp_path: Path) -> N
 
 
 def test_parts_that_would_end_as_the_base_run_did_are_not_run(tmp_path: Path) -> None:
-    hour = hour_of(tmp_path, None, None)
+    hour = hour_of(tmp_path)
     hour.runs["base"] = FAILED
     for part in ("resume", "zero3", "lora"):
         (check,) = hour.checks(part)
@@ -398,7 +360,7 @@ class Full(Hour):
 
 
 def test_of_what_parts_have_written_the_base_runs_model_alone_stays(tmp_path: Path) -> None:
-    hour = Full(**vars(hour_of(tmp_path, None, None)))
+    hour = Full(**vars(hour_of(tmp_path)))
     for part in ("base", "zero3"):
         (check,) = hour.checks(part)
         assert (check.verdict, check.measured) == ("FAILED", "OSError: the disk is full")
@@ -416,8 +378,3 @@ def test_a_lost_connection_ends_it_unless_nohup_ignores_that() -> None:
     finally:
         for ending, handler in before.items():
             signal.signal(ending, handler)
-
-
-def test_a_field_that_is_cleared_is_handed_on_empty(tmp_path: Path) -> None:
-    line = hour_of(tmp_path, None, None, "--exclude", "", "--reward_funcs", "[accuracy]").line("base")
-    assert line[line.index("--exclude") + 1] == ""

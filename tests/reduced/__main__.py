@@ -10,7 +10,8 @@ substitution has changed.
 import argparse
 import json
 import shutil
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any
@@ -31,69 +32,64 @@ RUNS = Path("runs/reduced")
 LIBRARIES = ("accelerate", "deepspeed", "torch", "transformers", "trl", "vllm")
 
 
-@dataclass(frozen=True)
-class Row:
-    """A case that ran to its end."""
-
-    case: Case
-    hashes: dict[str, str]  # of both files, as they were
-    overrides: dict[str, Any]  # fields of the recipe that had another value
-    found: Found
-    versions: dict[str, str]  # of the libraries
-    provenance: Provenance
-    words: str = "its own"  # the tokenizer and the chat template
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> "Row":
-        """Return the row of a record that `asdict` made."""
-        made = {**record["provenance"], "seeds": tuple(record["provenance"]["seeds"])}
-        parts = {"case": Case(**record["case"]), "found": Found(**record["found"]), "provenance": Provenance(**made)}
-        return cls(**{**record, **parts})
-
-    @property
-    def is_fresh(self) -> bool:
-        """Return whether the case would be run in the same way now."""
-        return self.hashes == self.case.hashes and self.overrides == self.case.overrides
+Row = dict[str, Any]  # the record of a case that ran to its end, as `make_row` makes it
 
 
-def read(results: Path) -> list[Row]:
-    """Read the published rows; none if the file does not exist."""
-    return [Row.from_record(record) for record in json.loads(results.read_text())["rows"]] if results.exists() else []
+def make_row(case: Case, found: Found, made: Provenance) -> Row:
+    """Return the record of a case that has run."""
+    distributions = packages_distributions()
+    return {
+        "case": asdict(case),
+        "hashes": case.hashes,
+        "overrides": case.overrides,
+        "found": asdict(found),
+        "versions": {name: version(distributions[name][0]) for name in LIBRARIES},
+        "provenance": asdict(replace(made, seeds=(case.fields["seed"],))),
+        "words": FAMILIES[KNOWN[case.fields["model_name_or_path"]]["model_type"]].about,
+    }
 
 
-def missing(rows: list[Row], wanted: list[Case]) -> list[Case]:
+def read() -> dict[Case, Row]:
+    """Read the published rows by their cases."""
+    return {Case(**row["case"]): row for row in json.loads(RESULTS.read_text())["rows"]}
+
+
+def is_fresh(case: Case, row: Row) -> bool:
+    """Return whether the case would be run now as it was for its row."""
+    return row["hashes"] == case.hashes and row["overrides"] == case.overrides
+
+
+def missing(rows: Mapping[Case, Row], wanted: list[Case]) -> list[Case]:
     """Return the cases without a fresh row."""
-    fresh = {row.case for row in rows if row.case in wanted and row.is_fresh}
-    return [case for case in wanted if case not in fresh]
+    return [case for case in wanted if case not in rows or not is_fresh(case, rows[case])]
 
 
-def publish(rows: list[Row]) -> None:
+def publish(rows: Mapping[Case, Row]) -> None:
     """Write the rows of existing cases, in their order, and the table of the document.
 
     Raises:
         StoreError: they cannot be written, or the document lacks the section.
     """
-    by_case = {row.case: row for row in rows}
-    kept = [by_case[case] for case in cases([]) if case in by_case]
-    content = json.dumps({"rows": [asdict(row) for row in kept]}, indent=1) + "\n"
+    kept = {case: rows[case] for case in cases([]) if case in rows}
+    content = json.dumps({"rows": [*kept.values()]}, indent=1) + "\n"
     write_atomically(RESULTS, lambda file: file.write_text(content))
     replace_section(DOCUMENT, "rows", outcome(kept))
 
 
-def outcome(rows: list[Row]) -> str:
+def outcome(rows: Mapping[Case, Row]) -> str:
     """Format the rows as a Markdown table, and below it what does not run."""
     numbers = ("loss", "gradient", "gap, nats", "moved", "validated", "graded", "vLLM", "seconds")
     header = ("recipe", "Accelerate", *numbers, "tokenizer", "made at")
     unable = (f"- `{recipe}` does not run: {error}.\n" for recipe, error in UNABLE.items())
-    return f"{table(header, map(_cells, rows))}\n{''.join(unable)}"
+    return f"{table(header, map(_cells, rows.values()))}\n{''.join(unable)}"
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    found = row.found
+    found = Found(**row["found"])
     graded = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in found.outcomes.items())
     return (
-        row.case.recipe,
-        row.case.accelerate_config,
+        row["case"]["recipe"],
+        row["case"]["accelerate_config"],
         ", ".join(f"{loss:.3g}" for loss in found.loss),
         ", ".join(f"{norm:.2g}" for norm in found.grad_norm),
         f"{found.gap:.1g}",
@@ -102,8 +98,8 @@ def _cells(row: Row) -> tuple[str, ...]:
         graded if found.isolation is None else f"{graded} ({found.isolation})",
         f"{found.sampled:.0f} tokens",
         f"{found.seconds:.0f}",
-        row.words,
-        f"{row.provenance.commit}, {row.provenance.date}",
+        row["words"],
+        f"{row['provenance']['commit']}, {row['provenance']['date']}",
     )
 
 
@@ -113,11 +109,10 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("recipes", nargs="*", metavar="RECIPE", help="names of GPU recipes (default: all)")
     arguments = parser.parse_args(argv)
     failed = []
-    distributions = packages_distributions()
-    made = Provenance.here([])
+    made = Provenance.here([])  # before hours in which the checkout may change
     around_section(DOCUMENT, "rows")
     wanted = cases(arguments.recipes)
-    rows = read(RESULTS)
+    rows = read()
     for case in (case for case in missing(rows, wanted) if case.recipe not in UNABLE or arguments.recipes):
         print(f"==> {case}", flush=True)
         folder = RUNS / f"{case.recipe}-{case.accelerate_config}"
@@ -128,11 +123,7 @@ def main(argv: list[str] | None = None) -> None:
             failed.append(str(case))
             continue
         shutil.rmtree(folder)  # gigabytes
-        versions = {name: version(distributions[name][0]) for name in LIBRARIES}
-        provenance = replace(made, seeds=(case.fields["seed"],))
-        words = FAMILIES[KNOWN[case.fields["model_name_or_path"]]["model_type"]].about
-        row = Row(case, case.hashes, case.overrides, found, versions, provenance, words)
-        rows = [*(row for row in rows if row.case != case), row]
+        rows[case] = make_row(case, found, made)
         publish(rows)
     publish(rows)
     if failed:

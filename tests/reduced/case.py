@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from e1_trl.errors import UserError
-from e1_trl.recipes import fields_of, resource
+from e1_trl.recipes import fields_of, read_mapping, resource
 from tests.reduced import substitutions
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +65,7 @@ class Case:
     @property
     def accelerate(self) -> dict[str, Any]:
         """The Accelerate configuration's fields."""
-        return yaml.safe_load(self.accelerate_file.read_text())
+        return read_mapping(self.accelerate_file)
 
     @property
     def overrides(self) -> dict[str, Any]:

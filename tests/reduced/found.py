@@ -19,28 +19,17 @@ LARGEST_GAP = 0.01  # nats; weights that do not reach the engine, or another pre
 
 @dataclass(frozen=True)
 class Found:
-    """Results of a run.
+    """Results of a run."""
 
-    Attributes:
-        loss, grad_norm: of each optimizer step.
-        gap: the largest mean difference of vLLM's and the trainer's log-probabilities of a generation, in nats.
-        moved: the largest change of a weight since the start, at the checkpoint of the first step and at the end.
-        validated: the steps after which there was validation, 0 before the first.
-        outcomes: number of answers by grade.
-        isolation: of the sandbox; None if no programs are run.
-        sampled: tokens per problem that vLLM sampled from the saved model at the training's budget.
-        seconds: from making the model to the end of the evaluation.
-    """
-
-    loss: list[float]
+    loss: list[float]  # of each optimizer step
     grad_norm: list[float]
-    gap: float
-    moved: list[float]
-    validated: list[int]
-    outcomes: dict[str, int]
-    isolation: str | None
-    sampled: float
-    seconds: float
+    gap: float  # the largest mean difference of vLLM's and the trainer's log-probabilities of a generation, in nats
+    moved: list[float]  # the largest change of a weight since the start, after the first step and at the end
+    validated: list[int]  # the steps after which there was validation, 0 before the first
+    outcomes: dict[str, int]  # number of answers by grade
+    isolation: str | None  # of the sandbox; None if no programs are run
+    sampled: float  # tokens per problem that vLLM sampled from the saved model at the training's budget
+    seconds: float  # from making the model to the end of the evaluation
 
     @classmethod
     def read(cls, base: Path, output: Path, evaluation: Path, isolation: str | None, seconds: float) -> "Found":

@@ -32,16 +32,12 @@ LONGEST = 900  # seconds that a command may take
 QUIET = {"VLLM_LOGGING_LEVEL": "WARNING", "TRL_EXPERIMENTAL_SILENCE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
-class RunError(UserError):
-    """A run failed or has faulty results."""
-
-
 def run(case: Case, folder: Path, log: Path) -> Found:
     """Run a case in a new folder, with the output of its commands in a new log.
 
     Raises:
-        RunError: a command failed or left faulty results; names the log.
-        UserError: the recipe cannot be reduced, or programs cannot be run safely on this machine.
+        UserError: a command failed or left faulty results, in its log; the recipe cannot be reduced; or programs cannot
+            be run safely on this machine.
     """
     started = time.monotonic()
     recipe = case.fields
@@ -61,7 +57,7 @@ def run(case: Case, folder: Path, log: Path) -> Found:
         model = "merged"
         merge = [sys.executable, "-c", MERGE, recipe["output_dir"], model]
         if fault := processes.run(merge, log, environment(folder), LONGEST, folder):
-            raise RunError(f"the script of docs/sharing.md: {fault}; see {log}")
+            raise UserError(f"the script of docs/sharing.md: {fault}; see {log}")
     saved = ["--model", model, "--budgets", str(budget), "--output", "evaluation"]
     asked = ["--dataset_name", stand_ins.MATHEMATICS, "--dataset_split", "train", "--methods", "separate"]
     engine = ["--enforce_eager", "true", "--max_model_length", "512", "--top_p", str(recipe.get("top_p", 1.0))]
@@ -74,7 +70,7 @@ def run(case: Case, folder: Path, log: Path) -> Found:
         seconds=round(time.monotonic() - started, 1),
     )
     if faults := list(found.faults(budget, "eval_budgets" in recipe)):
-        raise RunError(f"{'; '.join(faults)}; see {log}")
+        raise UserError(f"{'; '.join(faults)}; see {log}")
     return found
 
 
@@ -92,7 +88,7 @@ def train(case: Case, folder: Path, log: Path, variables: Mapping[str, str] | No
     """Train the case in its folder, with `more` fields of the recipe, and more environment variables.
 
     Raises:
-        RunError: the training failed; names the log.
+        UserError: the training failed; names the log.
     """
     processes.forget_killed()
     e1(case.command(Path(ACCELERATE), **more), folder, log, variables)
@@ -102,14 +98,14 @@ def e1(words: list[str], folder: Path, log: Path, variables: Mapping[str, str] |
     """Run a command of `e1` in the folder, with more environment variables; leaves no processes.
 
     Raises:
-        RunError: it failed, or took longer than `LONGEST`; names the log.
+        UserError: it failed, or took longer than `LONGEST`; names the log.
     """
     started = time.monotonic()
     with log.open("a") as printed:
         print("$ e1", *words, file=printed, flush=True)
     line = [sys.executable, "-m", "e1_trl.cli", *words]
     if fault := processes.run(line, log, {**environment(folder), **(variables or {})}, LONGEST, folder):
-        raise RunError(f"`e1 {words[0]}`: {fault}; see {log}")
+        raise UserError(f"`e1 {words[0]}`: {fault}; see {log}")
     print(f"    e1 {words[0]}: {time.monotonic() - started:.0f} s", flush=True)
 
 

@@ -6,7 +6,6 @@
 Its results are in runs/smoke-reduced/RECIPE.
 """
 
-import argparse
 import os
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from e1_trl.errors import run_command
-from e1_trl.plan.setup import Launch
+from e1_trl.plan.setup import Launch, launch_parser
 from tests.reduced.case import Case
 from tests.reduced.found import LARGEST_GAP
 from tests.reduced.run import ACCELERATE, LONGEST, e1, environment, prepare
@@ -24,9 +23,7 @@ RUNS = Path("runs/smoke-reduced")
 
 def main(argv: list[str] | None = None) -> None:
     """Make the folder of the recipe, and become `e1 smoke` in it."""
-    parser = argparse.ArgumentParser(prog="python -m tests.reduced.smoke", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("recipe", metavar="RECIPE", help="a file or the name of one of our recipes")
-    parser.add_argument("--accelerate_config", metavar="NAME", help="Accelerate configuration (default: the recipe's)")
+    parser = launch_parser("python -m tests.reduced.smoke", (__doc__ or "").split("\n")[0], "E1-Math-1.5B --beta 0.1")
     arguments, words = parser.parse_known_args(argv)
     launch = Launch.read(arguments.recipe, arguments.accelerate_config, None, [])
     file = launch.recipe.resolve()

@@ -35,17 +35,10 @@ class Words:
     tokenizer: str  # of a model on the Hub
     copy: str  # its folder among ours, if it is there
     template: str | None = None  # as TRL stores it, by name, or as a text; None: the tokenizer's own
+    about: str = "its own"  # of both, for a table
     borrowed: bool = False  # whether the tokenizer is another family's
     added: tuple[str, ...] = ()  # the family's own tokens
     end: str | None = None  # the one that ends a sequence; None: the tokenizer's own
-
-    @property
-    def about(self) -> str:
-        """Describe both for a table."""
-        if not self.borrowed:
-            return "its own"
-        template = "a template of ours" if self.template == SMOLLM3 else "its own template"
-        return f"Qwen3's with {'its own tokens and ' if self.added else ''}{template}"
 
     def load(self) -> PreTrainedTokenizerBase:
         """Load the tokenizer, from a copy in `DATA` or from the Hub.
@@ -72,12 +65,13 @@ class Words:
 FAMILIES = {
     "qwen2": Words("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "deepseek-r1-distill-qwen"),
     "qwen3": Words("Qwen/Qwen3-1.7B", "qwen3", "qwen3"),
-    "qwen3_5": Words("Qwen/Qwen3-1.7B", "qwen3", "qwen3_5_think", borrowed=True),
-    "smollm3": Words("Qwen/Qwen3-1.7B", "qwen3", SMOLLM3, borrowed=True),
+    "qwen3_5": Words("Qwen/Qwen3-1.7B", "qwen3", "qwen3_5_think", "Qwen3's with its own template", borrowed=True),
+    "smollm3": Words("Qwen/Qwen3-1.7B", "qwen3", SMOLLM3, "Qwen3's with a template of ours", borrowed=True),
     "gpt_oss": Words(
         "Qwen/Qwen3-1.7B",
         "qwen3",
         "gptoss",
+        "Qwen3's with its own tokens and its own template",
         borrowed=True,
         added=("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>", "<|call|>", "<|constrain|>"),
         end="<|return|>",

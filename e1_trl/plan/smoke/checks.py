@@ -15,7 +15,6 @@ from e1_trl.plan.setup import Setup
 STEPS = 4
 SAVED = 2  # the step of the checkpoint
 STATE = "trainer_state.json"  # written last in a checkpoint
-TAIL = 400  # last lines of a failing run's log that are kept
 # Kinds of lines in vLLM's log that say how it runs on this node.
 KINDS = (
     "Model Runner|attention backend|Available KV cache memory|Maximum concurrency|CUDA graph pool memory|init engine|"
@@ -43,7 +42,6 @@ class Run:
 
     fault: str | None  # one line on a run that failed; None if it did not
     peak: int  # most bytes in use on any GPU; 0 without one
-    printed: list[str]  # last lines of all processes of a failed run
     seconds: float  # from start to end
     steps: dict[int, dict[str, float]]  # a training's metrics at each step
     validation: dict[str, float]  # metrics of the validation before the first step
@@ -61,8 +59,7 @@ class Run:
         facts: dict[str, str] = {}
         for match in FACT.finditer(said):
             facts.setdefault(match["kind"], match["line"].strip())
-        printed = said.splitlines()[-TAIL:] if fault else []
-        return cls(fault, peak, printed, seconds, steps, before[0] if before else {}, facts)
+        return cls(fault, peak, seconds, steps, before[0] if before else {}, facts)
 
     def values(self, name: str, steps: Iterable[int]) -> list[float]:
         """Return a metric at these steps; NaN where it was not logged, or logged as null, TRL's form of NaN."""

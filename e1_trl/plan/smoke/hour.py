@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from e1_trl import processes
 from e1_trl.errors import UserError, one_line
@@ -22,7 +22,8 @@ from e1_trl.training.budgets import Budgets
 from e1_trl.training.cuda import Card, visible_cards
 from e1_trl.training.launch import command
 
-PARTS = ("preflight", "base", "server", "resume", "zero3", "lora", "evaluation")
+Part = Literal["preflight", "base", "server", "resume", "zero3", "lora", "evaluation"]
+PARTS = get_args(Part)
 FIELDS: Mapping[str, Any] = {  # of the recipe, overridden in every training
     "max_steps": STEPS,
     "logging_steps": 1,
