@@ -66,9 +66,7 @@ def measured(
 
     Args:
         miniature: the base and its problems.
-        system: its name.
-        seed: of its training.
-        model: its folder.
+        system, seed, model: name, and of its training the seed and the folder.
         test, validation: of its evaluations on either split.
         asked, asked_validation: of those whose prompts ask for each of the budgets, which count for them; what is
             unconstrained asks for nothing.
