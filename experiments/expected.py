@@ -31,6 +31,7 @@ from e1_trl.provenance import Provenance
 from e1_trl.report import samples
 from experiments.pretraining import SEED
 from experiments.systems.__main__ import evaluate
+from experiments.systems.document import NOISE, TRIAL
 from experiments.systems.measure import FORCED_CLOSE, FREE
 from experiments.systems.miniatures import MINIATURES, Miniature
 
@@ -254,10 +255,8 @@ def run() -> None:
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--tokens", type=int, default=200_000, help="generated ones")
     parser.add_argument("--noise", type=int, help="train nothing; problems on which the gradient's noise is measured")
-    parser.add_argument("--output", type=Path, help="unset: docs/results/expected_answers.jsonl, or noise.jsonl there")
     arguments = parser.parse_args()
-    name = "noise.jsonl" if arguments.noise else "expected_answers.jsonl"
-    arguments.output = arguments.output or Path("docs/results", name)
+    arguments.output = NOISE if arguments.noise else TRIAL
     check_committed(arguments.output)
     miniature = MINIATURES[arguments.miniature]
     miniature.make_data(miniature.data, SEED)

@@ -93,14 +93,11 @@ def write_data(output: Path, splits: Mapping[str, Iterable[Mapping[str, Any]]]) 
 
 
 def main(name: str, make_data: Callable[[Path, int], None], make_model: Callable[[Path, int], None]) -> None:
-    """Make what the command line asks for, in an output folder from a seed."""
+    """Make what the command line asks for, `data/` or `base/`, in the folder of this name in runs/."""
     parser = argparse.ArgumentParser(prog=f"experiments.{name}.make_base")
     parser.add_argument("--what", choices=("data", "model"), required=True)
-    parser.add_argument("--output", type=Path, default=Path("runs") / name, help="folder for `data/` or `base/`")
-    parser.add_argument("--seed", type=int, default=SEED)
-    arguments = parser.parse_args()
-    make = make_data if arguments.what == "data" else make_model
-    run_command(f"experiments.{name}", lambda: make(arguments.output, arguments.seed))
+    make = make_data if parser.parse_args().what == "data" else make_model
+    run_command(f"experiments.{name}", lambda: make(Path("runs") / name, SEED))
 
 
 def make_tokenizer(words: Sequence[str], added: Sequence[str]) -> PreTrainedTokenizerFast:
