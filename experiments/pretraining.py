@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -65,18 +65,8 @@ def rechecked(steps: Iterable[str], rng: random.Random) -> str:
     return text
 
 
-class Problem(Protocol):
-    """A problem of a miniature, and its answer."""
-
-    @property
-    def problem(self) -> str: ...
-
-    @property
-    def answer(self) -> str: ...
-
-
-def draw_problems(seed: int, sample: Callable[[random.Random], Problem]) -> Iterator[dict[str, str]]:
-    """Draw different problems with their answers."""
+def draw_problems(seed: int, sample: Callable[[random.Random], Any]) -> Iterator[dict[str, str]]:
+    """Draw different problems with their answers, from what makes a record of both."""
     rng, seen = random.Random(f"problems-{seed}"), set[str]()
     while True:
         drawn = sample(rng)
