@@ -49,13 +49,10 @@ def rows_of(setup: Setup, turn: int, longest: bool = False) -> Rows:
     """Draw the lengths of a round's rows, or take the longest that the recipe allows for."""
     chance, most = np.random.default_rng(turn), (setup.prompt, 1024, 1024)
     drawn = np.ceil(chance.lognormal(np.log([[90, 2500, 300]] * setup.batch), [0.4, 0.8, 0.7])).astype(int)
-    prompts, thinking, solutions = np.clip(drawn, 1, most).T if not longest else np.tile(most, (setup.batch, 1)).T
-    completions = thinking + 1 + solutions
-    width, kept = int(prompts.max()), int(completions.max())
-    columns = np.arange(-width, kept)
-    mask = torch.from_numpy((columns >= -prompts[:, None]) & (columns < completions[:, None])).int()
-    ids = torch.randint(1000, 100_000, mask.shape, generator=torch.Generator().manual_seed(turn))
-    return Rows((ids * mask).cuda(), mask.cuda(), kept)
+    lengths = np.tile(most, (setup.batch, 1)) if longest else np.clip(drawn, 1, most)
+    prompts, thinking, solutions = torch.from_numpy(lengths).T
+    rows = Rows.draw(prompts, thinking + 1 + solutions, (1000, 100_000), turn)
+    return Rows(rows.ids.cuda(), rows.mask.cuda(), rows.kept)
 
 
 def padded(model: PreTrainedModel, rows: Rows) -> torch.Tensor:

@@ -18,21 +18,17 @@ import numpy as np
 from transformers import AutoTokenizer
 from vllm import LLM
 
-from benchmarks.barrier import barrier
-from benchmarks.engines import Counted, ImposedLengths
+from benchmarks.engines import Counted, ImposedLengths, barrier
 from benchmarks.results import arguments, in_turns, publish, ratio, spread
+from benchmarks.workloads import BASE, prompts_of
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.engines.engine import Engine, SamplingSettings
 from e1_trl.engines.engine import run as streaming
 from e1_trl.engines.local import LocalEngine
 from e1_trl.marker import Marker
-from e1_trl.problems.arguments import ProblemArguments
-from e1_trl.problems.load import load_problems
-from e1_trl.problems.prompts import tokenize
 from e1_trl.report.markdown import table
 from e1_trl.rollout import Rollout, ThinkingEnd
 
-MODEL, PROBLEMS = "experiments/nano/base", "runs/nano/data"
 MEDIANS, SIGMA = (128, 64), 1.0  # tokens of thinking and solution; lognormal, independent of each other
 CONTEXT = 1024  # tokens
 BLOCK_SIZE = 32  # tokens; the smallest of vLLM's CPU attention (16 is the default on GPU)
@@ -86,17 +82,16 @@ class Bench:
 
     def __init__(self) -> None:
         self.llm = LLM(
-            MODEL,
+            BASE,
             max_model_len=CONTEXT,
             max_num_seqs=SLOTS,
             max_num_batched_tokens=4096,
             block_size=BLOCK_SIZE,
             seed=0,
         )
-        tokenizer = AutoTokenizer.from_pretrained(MODEL)
+        tokenizer = AutoTokenizer.from_pretrained(BASE)
         self.close = ThinkingClose(Marker.from_tokenizer(tokenizer), CONTEXT)
-        problems = load_problems(PROBLEMS, "train", ProblemArguments(instruction=""))
-        self.prompt_ids = [tokenize(tokenizer, prompt, {}) for prompt in problems.select(range(SEQUENCES))["prompt"]]
+        self.prompt_ids = prompts_of(tokenizer, SEQUENCES)
         self.counted = Counted(self.llm)
 
     def engine(self, workload: Workload, turn: int) -> Engine:

@@ -17,10 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from trl.trainer.utils import add_fused_lm_head
 
 from benchmarks.results import arguments, in_turns, publish, ratio
-from benchmarks.workloads import PROBLEMS, WORKLOADS, Workload, with_lengths
-from e1_trl.problems.arguments import ProblemArguments
-from e1_trl.problems.load import load_problems
-from e1_trl.problems.prompts import tokenize
+from benchmarks.workloads import WORKLOADS, Workload, prompts_of, with_lengths
 from e1_trl.report.markdown import table
 from e1_trl.training.scoring import PARTS_ON_CPU, scored
 
@@ -37,6 +34,15 @@ class Rows:
     mask: torch.Tensor
     kept: int
 
+    @classmethod
+    def draw(cls, prompts: torch.Tensor, completions: torch.Tensor, tokens: tuple[int, int], seed: int) -> "Rows":
+        """Draw rows with so many tokens of prompts and completions, within a range, padded as TRL does."""
+        kept = int(completions.max())
+        columns = torch.arange(-int(prompts.max()), kept)
+        mask = ((columns >= -prompts[:, None]) & (columns < completions[:, None])).int()
+        ids = torch.randint(*tokens, mask.shape, generator=torch.Generator().manual_seed(seed))
+        return cls(ids * mask, mask, kept)
+
     def all_through_the_head(self) -> "Rows":
         """The same with all tokens of a row but its first as the completion."""
         width = self.mask.shape[1]
@@ -46,17 +52,11 @@ class Rows:
 
 
 def rows_of(workload: Workload, turn: int) -> Rows:
-    """A round's first micro-batch, padded as TRL does."""
-    tokenizer = AutoTokenizer.from_pretrained(workload.model)
-    problems = load_problems(PROBLEMS, "train", ProblemArguments(instruction=""))["prompt"]
-    few = problems[turn * workload.batch // 8 :][: workload.batch // 8]
-    prompts = torch.tensor([len(tokenize(tokenizer, each, {})) for each in few]).repeat_interleave(8)[:, None]
-    completions = torch.tensor(workload.lengths(turn)[: workload.batch]).sum(1, keepdim=True)
-    width, kept = int(prompts.max()), int(completions.max())
-    columns = torch.arange(-width, kept)
-    mask = ((columns >= -prompts) & (columns < completions)).int()
-    ids = torch.randint(3, 32, mask.shape, generator=torch.Generator().manual_seed(turn))
-    return Rows(ids * mask, mask, kept)
+    """A round's first micro-batch."""
+    few = workload.batch // 8
+    prompts = prompts_of(AutoTokenizer.from_pretrained(workload.model), few, turn * few)
+    lengths = torch.tensor([len(each) for each in prompts]).repeat_interleave(8)
+    return Rows.draw(lengths, torch.tensor(workload.lengths(turn)[: workload.batch]).sum(1), (3, 32), turn)
 
 
 def padded(model: PreTrainedModel, rows: Rows) -> torch.Tensor:

@@ -9,7 +9,6 @@ compared with the same two requests, made by the client, and with one request fo
 """
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
@@ -18,11 +17,10 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import httpx
 
-from benchmarks.results import in_turns, parser, publish, ratio, settled, spread
+from benchmarks.results import arguments, in_turns, publish, ratio, spread
 from benchmarks.serving import (
     NAME,
     NANO,
@@ -36,7 +34,7 @@ from benchmarks.serving import (
     questions,
 )
 from benchmarks.soak_serve import soak
-from benchmarks.stub_serve import CLIENTS, answered_per_s, stub
+from benchmarks.stub_serve import CLIENTS, requests_per_s, stub
 from e1_trl.budget import Budget
 from e1_trl.engines.openai import RETURNED
 from e1_trl.report.markdown import table
@@ -186,32 +184,10 @@ def rows(found: Mapping[str, list[Run]], clients: int) -> list[tuple[str, ...]]:
     return lines
 
 
-def to_two_requests(found: Mapping[str, list[Run]], key: str) -> float:
-    """Divide the proxy's figure by that of two requests, and return the median of the rounds."""
-    return median(getattr(ours, key) / getattr(two, key) for ours, two in zip(found[PROXY], found[TWO], strict=True))
-
-
-class Parts:
-    """Measurements of one commit in a file; those in it are not repeated."""
-
-    def __init__(self, commit: str):
-        self._file = Path("runs/bench_serve.json")
-        stored = json.loads(self._file.read_text()) if self._file.exists() else {}
-        self._found = stored if stored.get("commit") == commit else {"commit": commit}
-
-    def part(self, name: str, measure: Callable[[], Any]) -> Any:
-        """Return the measurement of a name, as JSON, after measuring if it is new."""
-        if name not in self._found:
-            self._found[name] = measure()
-            self._file.parent.mkdir(exist_ok=True)
-            self._file.write_text(json.dumps(self._found))
-        return self._found[name]
-
-
 def against_stub(folder: Path, litellm: Path | None) -> dict[str, list[float]]:
     """Measure the requests/s of each proxy, and of the stub."""
     with stub(folder, litellm) as ports:
-        runs = {name: partial(answered_per_s, port) for name, port in ports.items()}
+        runs = {name: lambda _, port=port: asyncio.run(requests_per_s(port)) for name, port in ports.items()}
         return in_turns(runs, STUB_ROUNDS, "requests in front of the stub")
 
 
@@ -225,47 +201,33 @@ def of_processor(folder: Path) -> dict[str, float]:
         }
 
 
-def of_arms(folder: Path, model: str, clients: int) -> dict[str, list[dict[str, Any]]]:
+def of_arms(folder: Path, model: str, clients: int) -> dict[str, list[Run]]:
     """Measure the rounds of each arm."""
     with pair(folder, model, CONTEXT, "bfloat16") as sides:
 
         def run(name: str, turn: int) -> Run:
             return asyncio.run(measure(name, sides, clients, LENGTHS, turn))
 
-        found = in_turns({name: partial(run, name) for name in ARMS}, ROUNDS[clients], f"{clients} clients")
-    return {name: [asdict(each) for each in runs] for name, runs in found.items()}
+        return in_turns({name: partial(run, name) for name in ARMS}, ROUNDS[clients], f"{clients} clients")
 
 
 def main() -> None:
-    words = parser("Measure what e1 serve costs.", "serve.json", "serve")
-    words.add_argument("--model", required=True, help="checkpoint folder that the server samples")
-    words.add_argument("--litellm", type=Path, help="the program of an installation of LiteLLM, to compare with")
-    parsed = settled(words)
-    parts = Parts(parsed.provenance.commit)
+    parsed = arguments(
+        "Measure what e1 serve costs.",
+        "serve.json",
+        "serve",
+        model={"required": True, "help": "checkpoint folder that the server samples"},
+        litellm={"type": Path, "help": "the program of an installation of LiteLLM, to compare with"},
+    )
     with TemporaryDirectory() as name:
         folder = Path(name)
-        answered = parts.part("answered_per_s", lambda: against_stub(folder, parsed.litellm))
-        cpu = parts.part("cpu_us", lambda: of_processor(folder))
-        held = parts.part("soak", lambda: asdict(asyncio.run(soak(folder))))
-        stored = {
-            clients: parts.part(f"clients_{clients}", partial(of_arms, folder, parsed.model, clients))
-            for clients in CLIENTS
-        }
-    arms = {
-        clients: {arm: [Run(**run) for run in runs] for arm, runs in own.items()} for clients, own in stored.items()
-    }
-    content = {
-        "throughput_ratio_32": to_two_requests(arms[32], "tokens_per_s"),
-        "ttft_ratio": to_two_requests(arms[1], "ttft_s"),
-        "ttft_ratio_32": to_two_requests(arms[32], "ttft_s"),
-        "cpu_us_per_token": cpu["a token, 32 clients"],
-        "requests_per_s": median(answered["e1 serve"]),
-        **held,
-        **{key: getattr(parsed.provenance, key) for key in ("commit", "date", "machine")},
-        "cpu_us": cpu,
-        "answered_per_s": answered,
-        **{f"clients_{clients}": own for clients, own in stored.items()},
-    }
+        answered = against_stub(folder, parsed.litellm)
+        cpu = of_processor(folder)
+        held = asdict(asyncio.run(soak(folder)))
+        arms = {clients: of_arms(folder, parsed.model, clients) for clients in CLIENTS}
+    content = {**held, "cpu_us": cpu, "answered_per_s": answered}
+    for clients, own in arms.items():
+        content[f"clients_{clients}"] = {arm: [asdict(each) for each in runs] for arm, runs in own.items()}
     lines = [line for clients, own in arms.items() for line in rows(own, clients)]
     served = [(name, spread(each)) for name, each in answered.items()]
     tables = [

@@ -1,17 +1,28 @@
-"""Engines that are measured: one whose work is counted, and one whose segments have the lengths that are given."""
+"""Engines and schedulers that are measured: counted work, given lengths, and a barrier to compare with."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from vllm import LLM
 
-from e1_trl.engines.engine import Follow, InFlight, Key, Requests, SamplingSettings, Stepped, ignore_steps
+from e1_trl.engines.engine import Engine, Follow, InFlight, Key, Requests, SamplingSettings, Stepped, ignore_steps
 from e1_trl.engines.local import LocalEngine
 from e1_trl.marker import Marker
-from e1_trl.rollout import Request, Segment, Stop
+from e1_trl.rollout import Request, Rollout, Segment, Stop
 
 Imposed = tuple[Key, Request, int]  # a request as it was made, and after how many tokens it would end by itself
+
+
+def barrier(engine: Engine, rollouts: Sequence[Rollout]) -> None:
+    """Run all rollouts in two phases: all thinking, then all solutions. It exists only to be compared with."""
+
+    def receive(row: int, segment: Segment) -> tuple[()]:
+        rollouts[row].receive(segment)
+        return ()
+
+    while waiting := [(row, request) for row, each in enumerate(rollouts) if (request := each.request) is not None]:
+        engine.serve(waiting, receive)
 
 
 class Counted:

@@ -20,33 +20,30 @@ Name = TypeVar("Name", bound=str)
 Result = TypeVar("Result")
 
 
-def arguments(description: str, output: str, section: str) -> argparse.Namespace:
-    """Parse the command line of a benchmark without options of its own; see `settled`."""
-    return settled(parser(description, output, section))
+def arguments(description: str, output: str, section: str, **own: Mapping[str, Any]) -> argparse.Namespace:
+    """Parse the command line of a benchmark, and add the provenance of what is measured now.
 
-
-def parser(description: str, output: str, section: str) -> argparse.ArgumentParser:
-    """Make the parser of every benchmark's options: `output` and `document`."""
-    words = argparse.ArgumentParser(description=description)
-    words.add_argument("--output", type=Path, default=Path("docs/results") / output, help="JSON file")
-    words.add_argument("--document", type=Path, help=f"Markdown file whose section `{section}` is replaced")
-    words.set_defaults(section=section)
-    return words
-
-
-def settled(words: argparse.ArgumentParser) -> argparse.Namespace:
-    """Parse the arguments, and add the provenance of what is measured now.
+    Args:
+        description: of the benchmark.
+        output: name of its JSON file.
+        section: section of a document that it replaces.
+        own: its own options, each as `add_argument` takes it.
 
     Raises:
         UserError: the document lacks the section, or code has uncommitted changes.
     """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--output", type=Path, default=Path("docs/results") / output, help="JSON file")
+    parser.add_argument("--document", type=Path, help=f"Markdown file whose section `{section}` is replaced")
+    for name, option in own.items():
+        parser.add_argument(f"--{name}", **option)
     # The commit is asked for now: results that are written make the checkout another than the commit's.
-    words.set_defaults(provenance=Provenance.here([0]))
-    parsed = words.parse_args()
+    parser.set_defaults(section=section, provenance=Provenance.here([0]))
+    parsed = parser.parse_args()
     check_committed(parsed.output)
     if parsed.document is not None:
         check_committed(parsed.document)
-        around_section(parsed.document, parsed.section)
+        around_section(parsed.document, section)
     return parsed
 
 

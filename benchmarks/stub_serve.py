@@ -54,17 +54,12 @@ async def serve_stub(port: int) -> None:
     await (await asyncio.get_running_loop().create_server(Stub, "127.0.0.1", port)).serve_forever()
 
 
-def answered_per_s(port: int, turn: int) -> float:
-    """Measure the requests/s answered to the most clients; the turn changes nothing."""
-    return asyncio.run(requests_per_s(port, SECONDS))
-
-
-async def requests_per_s(port: int, seconds: float) -> float:
+async def requests_per_s(port: int) -> float:
     """Measure the requests/s answered to the most clients, each with a connection of its own."""
     body = json.dumps({"model": NAME, "prompt": "a=1;a?"}).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
     request = head.encode() + b"Content-Type: application/json\r\n\r\n" + body
-    end = time.perf_counter() + seconds
+    end = time.perf_counter() + SECONDS
     answered = 0
 
     async def ask_on() -> None:
@@ -81,7 +76,7 @@ async def requests_per_s(port: int, seconds: float) -> float:
         writer.close()
 
     await asyncio.gather(*(ask_on() for _ in range(CLIENTS[-1])))
-    return answered / seconds
+    return answered / SECONDS
 
 
 @contextmanager

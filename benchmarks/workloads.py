@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 from vllm import LLM
 
 from e1_trl.budget import Budget, ThinkingClose
@@ -69,6 +69,12 @@ WORKLOADS = {
 OWN = {"train_step_own", "train_step_trained"}  # lengths are the model's own
 
 
+def prompts_of(tokenizer: PreTrainedTokenizerBase, number: int, first: int = 0) -> list[list[int]]:
+    """Tokenize prompts of the miniature's training split."""
+    prompts = load_problems(PROBLEMS, "train", ProblemArguments(instruction=""))["prompt"]
+    return [tokenize(tokenizer, prompt, {}) for prompt in prompts[first : first + number]]
+
+
 def make_random() -> None:
     """Write a random model of four layers and 4,096 tokens, the first of which are the nano base's."""
     tokenizer = AutoTokenizer.from_pretrained(BASE)
@@ -103,7 +109,6 @@ def measure_own(workload: Workload, connection: Connection) -> None:
     marker = Marker.from_tokenizer(tokenizer)
     budget, llm = Budget(workload.thinking, workload.solution), LLM(workload.model, dtype="float32", seed=0)
     close = ThinkingClose(marker, PROMPT + workload.thinking + workload.solution + len(marker.forced_ids))
-    prompts = load_problems(PROBLEMS, "train", ProblemArguments(instruction=""))["prompt"][: workload.rollouts]
-    rollouts = [Rollout(tokenize(tokenizer, prompt, {}), budget, close) for prompt in prompts]
+    rollouts = [Rollout(prompt, budget, close) for prompt in prompts_of(tokenizer, workload.rollouts)]
     run(LocalEngine(llm, marker, SamplingSettings(temperature=1.0)), rollouts)
     connection.send([(each.completion.thinking_tokens, each.completion.solution_tokens) for each in rollouts])

@@ -6,11 +6,11 @@ publish.sh, after the report:
     python -m experiments.banned nano 64+32
 """
 
-import json
 import sys
 from pathlib import Path
 
 from e1_trl.report.markdown import replace_section
+from experiments.results import Results
 
 MODELS = ("base", "base, Wait banned", "e1")
 
@@ -27,14 +27,9 @@ def share_of_gain(of: str, base: float, banned: float, trained: float) -> str:
 
 def main() -> None:
     name, budget = sys.argv[1:]
-    rows = json.loads(Path(f"docs/results/{name}.json").read_text())["rows"]
-    thinking = int(budget.partition("+")[0])
-    accuracy = {
-        row["model"]: row["accuracy"]
-        for row in rows
-        if row["method"] == "separate" and row["thinking_budget"] == thinking
-    }
-    text = share_of_gain(f"at {budget}", *(accuracy[model] for model in MODELS))
+    report = Results(Path("docs/results")).report(name)
+    accuracies = (report.accuracy(model, int(budget.partition("+")[0])) for model in MODELS)
+    text = share_of_gain(f"at {budget}", *accuracies)
     replace_section(Path(f"docs/{name}.md"), "banned", f"{text}\n")
 
 

@@ -4,8 +4,6 @@
     forks       4 thoughts a problem, each cut at 4 budgets of the problem's, and answered there by sampling
     expected    the same cuts, where nothing is sampled: the reward is the probability of the reference answer; only at
                 the largest budget is an answer sampled, too, lest the model forgets how a solution looks
-    adapt_think 16 rollouts a problem without a budget, of which 8 begin with the close and gain a little more for a
-                right answer (arXiv 2505.13417): whether first tokens that are forced have a place in the trainer
 
 python -m experiments.expected --miniature first_zero --estimator expected --learning-rate 1e-4 [--noise 256]
 """
@@ -33,14 +31,14 @@ from e1_trl.provenance import Provenance
 from e1_trl.report import samples
 from experiments.pretraining import SEED
 from experiments.systems.__main__ import evaluate
+from experiments.systems.document import NOISE, TRIAL
 from experiments.systems.measure import FORCED_CLOSE, FREE
 from experiments.systems.miniatures import MINIATURES, Miniature
 
-SHAPES = {"rows": (8, 1), "forks": (4, 4), "expected": (4, 4), "adapt_think": (16, 1)}  # thoughts x cuts of each
+SHAPES = {"rows": (8, 1), "forks": (4, 4), "expected": (4, 4)}  # thoughts x cuts of each
 LEAST, MOST, SOLUTION = 9, 144, 8  # tokens: the smallest and the largest thinking budget of a training, and an answer
 BATCH, WARMUP, TOGETHER = 16, 5, 128  # problems of a step, steps, rows sampled together
 SCORED, LEAST_SPREAD, UNTRAINED = 32, 0.1, nan  # rows scored together
-REFERENCE, GAIN, LONGEST = 1.0, 0.05, 352  # AdaptThink: a base's accuracy, what not thinking gains, tokens
 Ids = list[int]
 Problem = tuple[Ids, Ids]  # a prompt that opens the thinking, and the reference solution, a box and the end
 Floats = list[float]
@@ -163,8 +161,6 @@ def weigh(cuts: list[Cut], answers: list[Ids], rewards: Floats, chances: Floats,
 
 def sample_rows(policy: Policy, problems: list[Problem], estimator: str) -> tuple[list[Row], int]:
     """Sample for problems; return their rows, and the number of tokens; a closed thought is answered once."""
-    if estimator == "adapt_think":
-        return sample_arms(policy, problems)
     thoughts, size = SHAPES[estimator]
     owners = [problem for problem in problems for _ in range(thoughts)]
     places = [[random.random() for _ in range(thoughts)] for _ in problems]
@@ -183,22 +179,6 @@ def sample_rows(policy: Policy, problems: list[Problem], estimator: str) -> tupl
     rewards = [float(is_right(answer, cut.reference)) for answer, cut in zip(answers, cuts, strict=True)]
     chances = policy.find_chances(cuts) if expected else []
     return weigh(cuts, answers, rewards, chances, (thoughts, size)), tokens
-
-
-def sample_arms(policy: Policy, problems: list[Problem]) -> tuple[list[Row], int]:
-    """Sample half of the rollouts of each problem with a thought, and half without; see `sample_rows`."""
-    owners = [problem for problem in problems for _ in range(SHAPES["adapt_think"][0] // 2)]
-    stops = [policy.close, policy.end]
-    thoughts = policy.sample([prompt for prompt, _ in owners], [LONGEST] * len(owners), stops)
-    empty = [Cut(*problem, [policy.close], [], True) for problem in owners]
-    cuts = empty + [policy.cut(*each, LONGEST) for each in zip(owners, thoughts, strict=True)]
-    answers = policy.answer(cuts, [SOLUTION] * len(cuts))
-    lengths = [len(cut.thinking) + len(answer) for cut, answer in zip(cuts, answers, strict=True)]
-    mean, rows = sum(lengths) / len(lengths), []  # so that each row, not each token, weighs alike
-    for at, (cut, answer, length) in enumerate(zip(cuts, answers, lengths, strict=True)):
-        weight = (is_right(answer, cut.reference) - REFERENCE + GAIN * (at < len(empty))) * mean / length
-        rows.append(cut.make_row(answer, weight, weight))
-    return rows, sum(map(len, thoughts + answers))
 
 
 def measure(policy: Policy, miniature: Miniature) -> dict[str, Any]:
@@ -275,10 +255,8 @@ def run() -> None:
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--tokens", type=int, default=200_000, help="generated ones")
     parser.add_argument("--noise", type=int, help="train nothing; problems on which the gradient's noise is measured")
-    parser.add_argument("--output", type=Path, help="unset: docs/results/expected_answers.jsonl, or noise.jsonl there")
     arguments = parser.parse_args()
-    name = "noise.jsonl" if arguments.noise else "expected_answers.jsonl"
-    arguments.output = arguments.output or Path("docs/results", name)
+    arguments.output = NOISE if arguments.noise else TRIAL
     check_committed(arguments.output)
     miniature = MINIATURES[arguments.miniature]
     miniature.make_data(miniature.data, SEED)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -42,10 +42,12 @@ MAX_RECHECKS = 4
 STEPS = 3000
 BATCH = 48  # worked examples per step
 LEARNING_RATE = 2e-3  # the peak
-RUN = 16  # batches sorted by length together
+CONTEXT = 1024  # tokens
+RUN = 16  # batches whose examples are sorted by length together
 IGNORED_LABEL = -100
 ROWS = 128  # of which the output head takes a multiple
 
+Row = dict[str, list[int]]  # `input_ids` and `labels`
 # From a generator and how far the training is (0 to 1, reached after a part of it) to a problem, the thinking and the
 # solution of a worked example, and whether the thinking was stopped: then only the solution is learnt.
 Example = Callable[[random.Random, float], tuple[str, str, str] | tuple[str, str, str, bool]]
@@ -63,18 +65,8 @@ def rechecked(steps: Iterable[str], rng: random.Random) -> str:
     return text
 
 
-class Problem(Protocol):
-    """A problem of a miniature, and its answer."""
-
-    @property
-    def problem(self) -> str: ...
-
-    @property
-    def answer(self) -> str: ...
-
-
-def draw_problems(seed: int, sample: Callable[[random.Random], Problem]) -> Iterator[dict[str, str]]:
-    """Draw different problems with their answers."""
+def draw_problems(seed: int, sample: Callable[[random.Random], Any]) -> Iterator[dict[str, str]]:
+    """Draw different problems with their answers, from what makes a record of both."""
     rng, seen = random.Random(f"problems-{seed}"), set[str]()
     while True:
         drawn = sample(rng)
@@ -91,14 +83,11 @@ def write_data(output: Path, splits: Mapping[str, Iterable[Mapping[str, Any]]]) 
 
 
 def main(name: str, make_data: Callable[[Path, int], None], make_model: Callable[[Path, int], None]) -> None:
-    """Make what the command line asks for, in an output folder from a seed."""
+    """Make what the command line asks for, `data/` or `base/`, in the folder of this name in runs/."""
     parser = argparse.ArgumentParser(prog=f"experiments.{name}.make_base")
     parser.add_argument("--what", choices=("data", "model"), required=True)
-    parser.add_argument("--output", type=Path, default=Path("runs") / name, help="folder for `data/` or `base/`")
-    parser.add_argument("--seed", type=int, default=SEED)
-    arguments = parser.parse_args()
-    make = make_data if arguments.what == "data" else make_model
-    run_command(f"experiments.{name}", lambda: make(arguments.output, arguments.seed))
+    make = make_data if parser.parse_args().what == "data" else make_model
+    run_command(f"experiments.{name}", lambda: make(Path("runs") / name, SEED))
 
 
 def make_tokenizer(words: Sequence[str], added: Sequence[str]) -> PreTrainedTokenizerFast:
@@ -123,12 +112,17 @@ def make_tokenizer(words: Sequence[str], added: Sequence[str]) -> PreTrainedToke
     )
 
 
+def batch_by_length(examples: Iterable[Row], size: int, rng: random.Random) -> Iterator[Row]:
+    """Order examples so that each batch of `size` has similar lengths, and so little padding; batches are shuffled."""
+    ordered = sorted(examples, key=lambda example: len(example["input_ids"]))
+    batches = [ordered[i : i + size] for i in range(0, len(ordered), size)]
+    rng.shuffle(batches)
+    yield from itertools.chain.from_iterable(batches)
+
+
 @dataclass(eq=False)
 class WorkedExamples(IterableDataset):
-    """An endless stream of tokenized examples, in runs of similar length, so that batches hold little padding.
-
-    `encode` makes the token ids of a response of a thinking and a solution.
-    """
+    """An endless stream of tokenized examples; `encode` makes the token ids of a response of thinking and solution."""
 
     tokenizer: PreTrainedTokenizerBase
     example: Example
@@ -138,17 +132,14 @@ class WorkedExamples(IterableDataset):
     batch_size: int  # examples
     grown: float = 1 / 3  # share of the training after which examples grow no more
 
-    def __iter__(self) -> Iterator[dict[str, list[int]]]:
-        rng, size = random.Random(self.seed), self.batch_size
+    def __iter__(self) -> Iterator[Row]:
+        rng = random.Random(self.seed)
         for step in itertools.count(0, RUN):
             growth = min(1.0, step / (self.grown * self.steps))
-            examples = [self.tokenized(*self.example(rng, growth)) for _ in range(RUN * size)]
-            examples.sort(key=lambda example: len(example["input_ids"]))
-            batches = [examples[i : i + size] for i in range(0, len(examples), size)]
-            rng.shuffle(batches)
-            yield from itertools.chain.from_iterable(batches)
+            examples = [self.tokenized(*self.example(rng, growth)) for _ in range(RUN * self.batch_size)]
+            yield from batch_by_length(examples, self.batch_size, rng)
 
-    def tokenized(self, problem: str, thinking: str, solution: str, stopped: bool = False) -> dict[str, list[int]]:
+    def tokenized(self, problem: str, thinking: str, solution: str, stopped: bool = False) -> Row:
         """Only the response is learnt, or of a stopped thinking the solution; the loss ignores what is before it."""
         prompt = self.tokenizer.apply_chat_template(
             [{"role": "user", "content": problem}], add_generation_prompt=True, return_dict=False
@@ -161,7 +152,7 @@ class WorkedExamples(IterableDataset):
         }
 
 
-def pad(rows: list[dict[str, list[int]]], tokenizer: PreTrainedTokenizerBase) -> dict[str, torch.Tensor]:
+def pad(rows: list[Row], tokenizer: PreTrainedTokenizerBase) -> dict[str, torch.Tensor]:
     """Rows of `WorkedExamples` as one batch, of a width for which oneDNN has compiled its kernels before."""
     padded = tokenizer.pad(
         {"input_ids": [row["input_ids"] for row in rows]}, return_tensors="pt", pad_to_multiple_of=32
@@ -226,7 +217,27 @@ def pretrain(
 
     Examples grow for the share `grown` of the training.
     """
-    set_seed(seed)
+
+    def encode(thinking: str, solution: str) -> list[int]:
+        return tokenizer.encode(f"{thinking}</think>{solution}<|end|>")
+
+    own = {"warmup_steps": 100, "adam_beta2": 0.99, "weight_decay": 0.01, "logging_steps": 100, "save_strategy": "no"}
+    args = settings(seed, steps, BATCH, LEARNING_RATE, output / "pretraining", **own)
+    examples = WorkedExamples(tokenizer, example, encode, seed, steps, BATCH, grown)
+    # On CPU in bfloat16, eager attention is faster than SDPA.
+    train(output, layers, "eager", tokenizer, examples, args)
+
+
+def train(
+    output: Path,
+    layers: int,
+    attention: str,
+    tokenizer: PreTrainedTokenizerFast,
+    examples: IterableDataset,
+    args: TrainingArguments,
+) -> None:
+    """Train a model of so many layers on tokenized examples, and write it, with its tokenizer, into `base`."""
+    set_seed(args.seed)
     model = Qwen2ForCausalLM(
         Qwen2Config(
             vocab_size=len(tokenizer),
@@ -235,25 +246,15 @@ def pretrain(
             num_hidden_layers=layers,
             num_attention_heads=4,
             num_key_value_heads=4,
-            max_position_embeddings=1024,
+            max_position_embeddings=CONTEXT,
             tie_word_embeddings=False,  # as in the R1-distilled models that the paper starts from
-            attn_implementation="eager",  # on CPU in bfloat16, faster than SDPA
+            attn_implementation=attention,
             bos_token_id=None,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
         )
     )
-
-    def encode(thinking: str, solution: str) -> list[int]:
-        return tokenizer.encode(f"{thinking}</think>{solution}<|end|>")
-
-    own = {"warmup_steps": 100, "adam_beta2": 0.99, "weight_decay": 0.01, "logging_steps": 100, "save_strategy": "no"}
-    trainer = Trainer(
-        model=model,
-        args=settings(seed, steps, BATCH, LEARNING_RATE, output / "pretraining", **own),
-        train_dataset=WorkedExamples(tokenizer, example, encode, seed, steps, BATCH, grown),
-        data_collator=partial(pad, tokenizer=tokenizer),
-    )
+    trainer = Trainer(model=model, args=args, train_dataset=examples, data_collator=partial(pad, tokenizer=tokenizer))
     trainer.train()
     model.save_pretrained(output / "base")
     tokenizer.save_pretrained(output / "base")

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -78,21 +77,15 @@ class Report:
         return Difference(*(100 * found[name] for name in ("difference", "ci_low", "ci_high")))
 
 
-@dataclass(frozen=True)
-class Results:
-    """The files of a folder; each is read once."""
+class Results(dict[str, Any]):
+    """Content of the files of a folder, by their names without an ending; each is read once."""
 
-    folder: Path = FOLDER
+    def __init__(self, folder: Path = FOLDER):
+        self.folder = folder
 
-    @cached_property
-    def _read(self) -> dict[str, Any]:
-        return {}
-
-    def __getitem__(self, name: str) -> Any:
-        """The content of a file, named without its ending."""
-        if name not in self._read:
-            self._read[name] = json.loads((self.folder / f"{name}.json").read_text())
-        return self._read[name]
+    def __missing__(self, name: str) -> Any:
+        self[name] = json.loads((self.folder / f"{name}.json").read_text())
+        return self[name]
 
     def report(self, name: str, comparison: str | None = None) -> Report:
         """A report, or one comparison of the ablations."""

@@ -96,9 +96,7 @@ def test_a_card_is_measured_on_layouts_that_score_alike(layout: str) -> None:
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.2}
     model = AutoModelForCausalLM.from_config(Qwen2Config(**sizes, **heads))
     add_fused_lm_head(model)
-    columns, prompts, completions = torch.arange(-6, 9), torch.tensor([[6], [2], [4]]), torch.tensor([[3], [9], [1]])
-    mask = ((columns >= -prompts) & (columns < completions)).int()
-    rows = Rows(torch.randint(3, 32, mask.shape) * mask, mask, kept=9)
-    real = mask[:, -9:].bool()
+    rows = Rows.draw(torch.tensor([6, 2, 4]), torch.tensor([3, 9, 1]), (3, 32), seed=0)
+    real = rows.mask[:, -9:].bool()
     found, expected = (LAYOUTS[name](model, rows)[real] for name in (layout, PADDED))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)

@@ -206,16 +206,3 @@ def test_noise_is_the_variance_of_a_problems_gradient_over_the_squared_mean(monk
     monkeypatch.setattr("experiments.expected.sample_rows", sample)
     found = measure_noise(policy, [PROBLEM, PROBLEM], "rows")
     assert found == pytest.approx({"tokens_a_problem": 500, "noise_per_1000_tokens": 2 / (2**2 - 2 / 2) / 2})
-
-
-def test_a_right_answer_without_thinking_gains_and_rows_weigh_alike() -> None:
-    right = {BOX: {RIGHT: 1}, RIGHT: {SHUT: 1}, SHUT: {END: 1}}
-    policy = make_by_hand({WORD: {START: 1}, START: {CLOSE: 1}, CLOSE: {BOX: 1}, **right})
-    rows, tokens = sample_rows(policy, [PROBLEM], "adapt_think")
-    assert len(rows) == 16 and tokens == 8 * 4 + 8 * (2 + 4)
-    without, thinking = rows[0], rows[8]
-    assert without[0] == [START, WORD, CLOSE, *REFERENCE] and thinking[0] == [START, WORD, START, CLOSE, *REFERENCE]
-    assert without[1][2:] == pytest.approx([0.05 * 5.5 / 5] * 5) and thinking[1][2:] == [0.0] * 6
-    wrong = make_by_hand({WORD: {START: 1}, START: {CLOSE: 1}, CLOSE: {BOX: 1}, BOX: {END: 1}})
-    rows, _ = sample_rows(wrong, [PROBLEM], "adapt_think")
-    assert rows[0][1][2:] == pytest.approx([-0.95 * 3.5 / 3] * 3) and rows[8][1][2:] == pytest.approx([-3.5 / 4] * 4)

@@ -17,7 +17,7 @@ that nothing needs to be computed.
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise, product
 from math import prod
@@ -202,13 +202,8 @@ class Choice:
         return {name: chance / sum(chances) for name, chance in zip(self.choices, chances, strict=True) if chance > 0}
 
 
-def problems(seed: int) -> Iterator[dict[str, str]]:
-    """Draw different problems with their answers."""
-    return draw_problems(seed, Choice.sample)
-
-
 def make_data(output: Path, seed: int) -> None:
-    rows = problems(seed)
+    rows = draw_problems(seed, Choice.sample)
     write_data(output, {split: islice(rows, size) for split, size in SPLITS.items()})
 
 

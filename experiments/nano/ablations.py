@@ -105,9 +105,5 @@ def report(output: Path, prose: Path) -> None:
     pictures.save(pictures.allocation(allocated), output / "allocation.png")
 
 
-def main() -> None:
-    report(Path("docs/results"), Path("docs/ablations.md"))
-
-
 if __name__ == "__main__":
-    run_command("experiments.nano.ablations", main)
+    run_command("experiments.nano.ablations", lambda: report(Path("docs/results"), Path("docs/ablations.md")))

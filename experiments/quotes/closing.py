@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from experiments.results import Difference, Results, Row
+from experiments.results import Results, Row
 
 
 def quotes(results: Results) -> Iterator[str]:
@@ -19,11 +19,6 @@ def quotes(results: Results) -> Iterator[str]:
     yield f"is below {max(escapes) + 0.0005:.1%}"
 
 
-def points(row: Row, alike: str = "difference") -> Difference:
-    """Points over the hard close at the same budget, or by `at_tokens` at as many tokens."""
-    return Difference(*(100 * value for value in row[alike]))
-
-
 def losses(rows: list[Row], close: str, alike: str = "difference") -> list[float]:
-    """Points that a close loses to the hard one, wherever it was measured."""
-    return [-points(row, alike).points for row in rows if row["close"] == close and row[alike] is not None]
+    """Points that a close loses to the hard one at the same budget, or by `at_tokens` at as many tokens."""
+    return [-100 * row[alike][0] for row in rows if row["close"] == close and row[alike] is not None]

@@ -98,8 +98,8 @@ def serving(results: Results) -> Iterator[str]:
     )
     yield f"Throughput of 32 clients is {many.replace(' to ', ' and ')} of the two requests'"
     yield f"of one client {few.split()[0]}; one request without a close has {short.split()[0]}"
-    first = median(run["ttft_s"] for run in serve["clients_1"]["through the proxy"])
-    yield f"takes {serve['ttft_ratio']:.2f} times as long ({1000 * first:.0f} ms)"
+    firsts = [[run["ttft_s"] for run in serve["clients_1"][arm]] for arm in ("through the proxy", "two requests")]
+    yield f"takes {ratio(*firsts).split()[0]} times as long ({1000 * median(firsts[0]):.0f} ms)"
     cached = median(run["cached"] for run in serve["clients_32"]["two requests"])
     yield f"{cached:.0%} of the second request's prompt is found in the cache"
     yield f"costs the proxy {cpu['a token, 32 clients']:.0f} µs of CPU"

@@ -8,7 +8,8 @@ import numpy as np
 
 from experiments.results import Results
 from experiments.systems.compare import over_seeds
-from experiments.systems.tables import Row, at_best_rate, by_system, mean, plain
+from experiments.systems.measure import Row
+from experiments.systems.tables import at_best_rate, by_system, mean, plain
 
 QUARTER = "0.25"
 RANDOM = "e1_random_rows"

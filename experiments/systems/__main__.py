@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from transformers import AutoTokenizer
@@ -39,7 +38,7 @@ from experiments.systems.measure import (
     SHARES,
     SOLUTION,
     THINKING,
-    System,
+    Row,
     measured,
 )
 from experiments.systems.miniatures import FIRST_ZERO, MINIATURES, Miniature
@@ -47,8 +46,6 @@ from experiments.systems.miniatures import FIRST_ZERO, MINIATURES, Miniature
 RECIPES, RUNS = Path(__file__).parent, Path("runs/systems")
 SEEDS = (FIRST, 43, 44)
 THRICE = ("e1_72", "e1_18", "e1_144", "e1", "grpo_cut")  # and the four that are best besides, on the validation split
-# Compared over problems and seeds, so that their rows keep every answer.
-PAIRED = ("e1_72", "e1_18", "e1_144", "e1", "e1_random", "e1_random_rows")
 # What a recipe must have as the base has it: what is compared is compared on that.
 SHARED = (
     *("model_name_or_path", "dataset_name", "instruction", "max_generated_tokens", "max_steps", "learning_rate"),
@@ -124,7 +121,7 @@ def checkpoint_at(model: Path, share: float, rollouts: int) -> Path:
     return model / f"checkpoint-{next(step for step in steps if generated_tokens(upto[step], rollouts) >= enough)}"
 
 
-def run(miniature: Miniature, recipe: Path, seed: int, rate: str | None = None) -> list[System]:
+def run(miniature: Miniature, recipe: Path, seed: int, rate: str | None = None) -> list[Row]:
     """Train a recipe and measure what it has made: a row, or two where prompts can ask for a length.
 
     Args:
@@ -154,17 +151,18 @@ def run(miniature: Miniature, recipe: Path, seed: int, rate: str | None = None) 
     own, chosen = asked(miniature, recipe, model, folder), asked(miniature, recipe, model, folder, *split)
     label = name + NOT_ASKED * bool(own)
     rows = [measured(miniature, label, seed, model, test, validation, earlier=earlier)]
-    if rows[0].generated_tokens < (least := fields_of(miniature.recipe)["max_generated_tokens"]):
-        raise UserError(f"{recipe}: the training ended after {rows[0].generated_tokens} tokens, before {least}")
+    generated = rows[0]["generated_tokens"]
+    if generated < (least := fields_of(miniature.recipe)["max_generated_tokens"]):
+        raise UserError(f"{recipe}: the training ended after {generated} tokens, before {least}")
     if own:
         rows = [measured(miniature, name, seed, model, test, validation, own, chosen), *rows]
     for checkpoint in model.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
     known = subprocess.run(["git", "ls-files", "--error-unmatch", recipe], capture_output=True).returncode == 0
-    return rows if known else [replace(row, commit=f"{row.commit}, not in it") for row in rows]
+    return rows if known else [{**row, "commit": f"{row['commit']}, not in it"} for row in rows]
 
 
-def run_base(miniature: Miniature, name: str) -> list[System]:
+def run_base(miniature: Miniature, name: str) -> Row:
     """Measure what all begin with, as it is or with "Wait" banned, which opens each of its rechecks."""
     folder = RUNS / miniature.name / name.replace(", ", "-").replace(" ", "-")
     shutil.rmtree(folder, ignore_errors=True)
@@ -174,7 +172,7 @@ def run_base(miniature: Miniature, name: str) -> list[System]:
     split = ("--dataset_split", "validation", "--methods", FORCED_CLOSE)
     test = evaluate(miniature, base, folder / "test", *banned)
     validation = evaluate(miniature, base, folder / "validation", *split, *banned)
-    return [measured(miniature, name, SEED, base, test, validation)]
+    return measured(miniature, name, SEED, base, test, validation)
 
 
 def other_rate(recipe: Path, miniature: Miniature, rate: str | None) -> str | None:
@@ -190,12 +188,11 @@ def named(recipe: Path, rate: str | None) -> str:
     return recipe.stem if rate is None else f"{recipe.stem}{AT_RATE}{float(rate):g}"  # 5e-5 is 5e-05
 
 
-def add(rows: Sequence[System]) -> None:
+def add(rows: Sequence[Row]) -> None:
     """Add rows to the file, in place of those of the same system and seed, and make the documents again."""
-    added = [row.as_json() for row in rows]
-    names = {(row.miniature, row.system, row.seed) for row in rows}
+    names = {(row["miniature"], row["system"], row["seed"]) for row in rows}
     kept = [row for row in read() if (row["miniature"], row["system"], row["seed"]) not in names]
-    text = "[\n" + ",\n".join(map(json.dumps, [*kept, *added])) + "\n]\n"
+    text = "[\n" + ",\n".join(map(json.dumps, [*kept, *rows])) + "\n]\n"
     write_atomically(ROWS, lambda path: path.write_text(text))
     publish()
 
@@ -208,9 +205,8 @@ def best_besides(miniature: str) -> list[str]:
 
 
 def is_there(miniature: str, name: str, seed: int) -> bool:
-    """Return whether a system has its row from a seed, with its answers if they are compared."""
-    rows = [row for row in read(miniature) if (row["system"], row["seed"]) == (name, seed)]
-    return any("right" in row or name not in PAIRED for row in rows)
+    """Return whether a system has its row from a seed."""
+    return any((row["system"], row["seed"]) == (name, seed) for row in read(miniature))
 
 
 def complete(miniature: Miniature, recipes: Sequence[Path], seeds: Sequence[int], rate: str | None = None) -> list[str]:
@@ -257,7 +253,7 @@ def main() -> None:
             each.make_data(each.data, SEED)
         for name in ("base", BANNED):
             if not is_there(miniature.name, name, SEED):
-                add(run_base(miniature, name))
+                add([run_base(miniature, name)])
         failed = complete(miniature, recipes or all_of_them, arguments.seeds, arguments.rate)
         if not recipes and all(is_there(miniature.name, recipe.stem, FIRST) for recipe in all_of_them):
             again = (*THRICE, *best_besides(miniature.name))

@@ -6,16 +6,14 @@ interval over problems alone is one about these few trained models; one over see
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.stats import t
 
 from e1_trl.report.markdown import table
 from e1_trl.report.statistics import Estimate, Values, difference
-from experiments.systems.measure import BANNED, FREE_ROW, THINKING, unpack
+from experiments.systems.measure import BANNED, FREE_ROW, THINKING, Row, unpack
 
-Row = Mapping[str, Any]
 # Each against E1, whose budget of 36 tokens was chosen, random budgets also against twice that, what gives credit at
 # several budgets of one thought or has an advantage of its own against random ones, the control of forks, and E1
 # against no training.

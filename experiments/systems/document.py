@@ -15,14 +15,9 @@ from e1_trl.report.markdown import replace_section, table
 from e1_trl.report.pictures import save
 from experiments.pretraining import SEED
 from experiments.systems.compare import comparisons
-from experiments.systems.measure import (
-    BANNED,
-    THINKING,
-    references,
-)
+from experiments.systems.measure import BANNED, THINKING, Row, references
 from experiments.systems.miniatures import FIRST_ZERO, MINIATURES, Miniature
 from experiments.systems.tables import (
-    Row,
     accuracies,
     at_best_rate,
     by_system,

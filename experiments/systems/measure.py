@@ -6,7 +6,6 @@ Knows nothing about how it was trained.
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,66 +34,7 @@ AT_RATE = " at "  # between a system's name and its learning rate, where that is
 NOT_ASKED = ", not asked"  # after the name of a system whose prompts name a length, where they do not
 FORCED_CLOSE, CUT, FREE, WITHOUT = "separate", "truncation", "unconstrained", "no_thinking"
 
-
-@dataclass(frozen=True)
-class AtBudget:
-    """Results of a system under one budget with a forced close; `accuracy_cut` truncates at the same total.
-
-    Tokens are means of sampled ones. Of the answers after a forced close, `open_ratio` is the share that names what by
-    its thinking can still be right, `likeliest_ratio` what is likeliest, and `escape_ratio` that of solutions longer
-    than an answer.
-    """
-
-    thinking_budget: int
-    solution_budget: int
-    accuracy: float
-    ci_low: float
-    ci_high: float
-    accuracy_cut: float
-    mean_thinking_tokens: float
-    mean_solution_tokens: float
-    tokens_right: float | None
-    tokens_wrong: float | None
-    forced_ratio: float
-    open_ratio: float | None
-    likeliest_ratio: float | None
-    escape_ratio: float | None
-
-
-@dataclass(frozen=True)
-class System:
-    """A row: a system trained from one seed.
-
-    `mean_accuracy` is over the budgets, its interval over problems; `validation_mean_accuracy` is that of the
-    validation split, by which what is chosen is chosen. `area_at` has the mean accuracy after shares of the generated
-    tokens, each on the first checkpoint that has generated as many. `right` keeps every answer for paired comparisons,
-    as `pack` writes it: at each budget, without thinking, and without a budget.
-    """
-
-    miniature: str
-    system: str
-    seed: int
-    generated_tokens: int
-    steps: int
-    learning_rate: float | None
-    mean_accuracy: float
-    mean_accuracy_low: float
-    mean_accuracy_high: float
-    validation_mean_accuracy: float
-    area_at: dict[str, float]
-    budgets: list[AtBudget]
-    no_thinking_accuracy: float
-    unconstrained_accuracy: float
-    unconstrained_tokens: float
-    train_seconds: float
-    commit: str
-    date: str
-    machine: str
-    right: str
-
-    def as_json(self) -> dict[str, Any]:
-        """With numbers as short as they are certain; the learning rate as it is."""
-        return _rounded(asdict(self)) | {"learning_rate": self.learning_rate}
+Row = dict[str, Any]
 
 
 def mean_over_budgets(values: Values) -> tuple[float, float, float]:
@@ -115,14 +55,18 @@ def measured(
     asked: Sequence[Path] = (),
     asked_validation: Sequence[Path] = (),
     earlier: Mapping[float, Path] | None = None,
-) -> System:
-    """The row of a model that was trained into a folder, or of the base, which was not trained.
+) -> Row:
+    """Make the row of a model that was trained into a folder, or of the base, which was not trained.
+
+    `mean_accuracy` is over the budgets, its interval over problems; `validation_mean_accuracy` is that of the
+    validation split, by which what is chosen is chosen. `area_at` has the mean accuracy after shares of the generated
+    tokens, each on the first checkpoint that has generated as many. `right` keeps every answer for paired comparisons,
+    as `pack` writes it: at each budget, without thinking, and without a budget. Numbers are as short as they are
+    certain, but for the learning rate.
 
     Args:
         miniature: the base and its problems.
-        system: its name.
-        seed: of its training.
-        model: its folder.
+        system, seed, model: name, and of its training the seed and the folder.
         test, validation: of its evaluations on either split.
         asked, asked_validation: of those whose prompts ask for each of the budgets, which count for them; what is
             unconstrained asks for nothing.
@@ -130,30 +74,35 @@ def measured(
     """
     table, state = samples.read(test), model / "trainer_state.json"
     at, cut = _at(table, asked), _at(table, asked, CUT)
-    free = table[table["method"] == FREE]
+    free, without = (table[table["method"] == method] for method in (FREE, WITHOUT))
     trained = json.loads(state.read_text()) if state.exists() else {"log_history": [], "global_step": 0}
     made = Provenance.read(model) if state.exists() else Provenance.here([seed])
     rates = [entry["learning_rate"] for entry in trained["log_history"] if "learning_rate" in entry]
-    return System(
-        miniature.name,
-        system,
-        seed,
-        generated_tokens(trained["log_history"], miniature.rollouts),
-        trained["global_step"],
-        max(rates, default=None),
-        *mean_over_budgets(_matrix(at)),
-        mean_over_budgets(_matrix(_at(samples.read(validation), asked_validation)))[0],
-        {str(share): float(_matrix(_at(samples.read(own), ())).mean()) for share, own in (earlier or {}).items()},
-        [_at_budget(budget, answers, cut[budget], miniature) for budget, answers in at.items()],
-        float(_right(table[table["method"] == WITHOUT]).mean()),
-        float(_right(free).mean()),
-        float((free["thinking_tokens"] + free["solution_tokens"]).mean()),
-        sum(entry.get("train_runtime", 0.0) for entry in trained["log_history"]),
-        made.commit,
-        made.date,
-        made.machine,
-        pack(np.stack([*_matrix(at), _right(table[table["method"] == WITHOUT]), _right(free)])),
-    )
+    mean, low, high = mean_over_budgets(_matrix(at))
+    on_the_way = {str(share): _matrix(_at(samples.read(own))) for share, own in (earlier or {}).items()}
+    row = {
+        "miniature": miniature.name,
+        "system": system,
+        "seed": seed,
+        "generated_tokens": generated_tokens(trained["log_history"], miniature.rollouts),
+        "steps": trained["global_step"],
+        "learning_rate": None,
+        "mean_accuracy": mean,
+        "mean_accuracy_low": low,
+        "mean_accuracy_high": high,
+        "validation_mean_accuracy": float(_matrix(_at(samples.read(validation), asked_validation)).mean()),
+        "area_at": {share: float(right.mean()) for share, right in on_the_way.items()},
+        "budgets": [_at_budget(budget, answers, cut[budget], miniature) for budget, answers in at.items()],
+        "no_thinking_accuracy": float(_right(without).mean()),
+        "unconstrained_accuracy": float(_right(free).mean()),
+        "unconstrained_tokens": float((free["thinking_tokens"] + free["solution_tokens"]).mean()),
+        "train_seconds": sum(entry.get("train_runtime", 0.0) for entry in trained["log_history"]),
+        "commit": made.commit,
+        "date": made.date,
+        "machine": made.machine,
+        "right": pack(np.stack([*_matrix(at), _right(without), _right(free)])),
+    }
+    return _rounded(row) | {"learning_rate": max(rates, default=None)}
 
 
 def pack(right: Values) -> str:
@@ -167,7 +116,7 @@ def unpack(text: str, rows: int) -> Values:
     return bits.reshape(rows, -1).astype(float)
 
 
-def _at(table: pd.DataFrame, asked: Sequence[Path], method: str = FORCED_CLOSE) -> dict[int, pd.DataFrame]:
+def _at(table: pd.DataFrame, asked: Sequence[Path] = (), method: str = FORCED_CLOSE) -> dict[int, pd.DataFrame]:
     """The answers at each budget."""
     tables = [samples.read(folder) for folder in asked] or [table] * len(THINKING)
     return {budget: _of(own, method, budget) for budget, own in zip(THINKING, tables, strict=True)}
@@ -187,27 +136,33 @@ def _right(answers: pd.DataFrame) -> Values:
     return np.asarray(answers["outcome"] == Outcome.CORRECT)
 
 
-def _at_budget(budget: int, answers: pd.DataFrame, cut: pd.DataFrame, miniature: Miniature) -> AtBudget:
+def _at_budget(budget: int, answers: pd.DataFrame, cut: pd.DataFrame, miniature: Miniature) -> Row:
+    """Describe a system under one budget with a forced close; `accuracy_cut` truncates at the same total.
+
+    Tokens are means of sampled ones. Of the answers after a forced close, `open_ratio` is the share that names what by
+    its thinking can still be right, `likeliest_ratio` what is likeliest, and `escape_ratio` that of solutions longer
+    than an answer.
+    """
     right, tokens = _right(answers), answers["thinking_tokens"] + answers["solution_tokens"]
     forced = answers[answers["thinking_end"] == ThinkingEnd.FORCED]
     share = accuracy(right.astype(float)[:, None])
     named = pd.DataFrame(guesses(forced, miniature), columns=["open", "likeliest"])
-    return AtBudget(
-        budget,
-        SOLUTION,
-        share.mean,
-        share.low,
-        share.high,
-        float(_right(cut).mean()),
-        float(answers["thinking_tokens"].mean()),
-        float(answers["solution_tokens"].mean()),
-        _mean(tokens[right]),
-        _mean(tokens[~right]),
-        len(forced) / len(answers),
-        _mean(named["open"]),
-        _mean(named["likeliest"]),
-        _mean(forced["solution_tokens"] > ANSWER_TOKENS),
-    )
+    return {
+        "thinking_budget": budget,
+        "solution_budget": SOLUTION,
+        "accuracy": share.mean,
+        "ci_low": share.low,
+        "ci_high": share.high,
+        "accuracy_cut": float(_right(cut).mean()),
+        "mean_thinking_tokens": float(answers["thinking_tokens"].mean()),
+        "mean_solution_tokens": float(answers["solution_tokens"].mean()),
+        "tokens_right": _mean(tokens[right]),
+        "tokens_wrong": _mean(tokens[~right]),
+        "forced_ratio": len(forced) / len(answers),
+        "open_ratio": _mean(named["open"]),
+        "likeliest_ratio": _mean(named["likeliest"]),
+        "escape_ratio": _mean(forced["solution_tokens"] > ANSWER_TOKENS),
+    }
 
 
 def guesses(answers: pd.DataFrame, miniature: Miniature) -> list[tuple[bool, bool]]:

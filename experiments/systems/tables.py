@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean, stdev
-from typing import Any
 
 from e1_trl.recipes import fields_of
 from e1_trl.report.markdown import table
@@ -15,11 +14,10 @@ from experiments.systems.measure import (
     RATED,
     SHARES,
     THINKING,
+    Row,
     mean_over_budgets,
 )
 from experiments.systems.miniatures import Miniature
-
-Row = dict[str, Any]
 
 
 def by_system(rows: Sequence[Row]) -> list[list[Row]]:
@@ -83,7 +81,7 @@ def over_seeds(own: Sequence[Row]) -> str:
 def leaderboard(rows: Sequence[Row], miniature: Miniature) -> str:
     """Rank, system, mean accuracy with both intervals, on the way too, and what answers cost without a budget."""
     lines = []
-    shares = [str(share) for share in SHARES if any(str(share) in row.get("area_at", {}) for row in rows)]
+    shares = [str(share) for share in SHARES if any(str(share) in row["area_at"] for row in rows)]
     for rank, own in enumerate(by_system(at_best_rate(rows)), 1):
         lines.append(
             (

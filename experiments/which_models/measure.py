@@ -14,7 +14,8 @@ from e1_trl.engines.engine import SamplingSettings, run
 from e1_trl.evaluation.store import digest
 from e1_trl.marker import PromptState
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
-from experiments.which_models.miniature import CONTEXT, example
+from experiments.pretraining import CONTEXT
+from experiments.which_models.miniature import example
 from experiments.which_models.templates import Rendering
 
 BUDGETS = {"loose": Budget(64, 16), "tight": Budget(8, 16), "none": Budget(0, 16)}

@@ -70,6 +70,11 @@ def make_bytes_tokenizer(template: str | None, added: Sequence[str] = ()) -> Pre
     vocabulary = {byte: number for number, byte in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return complete(tokenizer, added, template)
+
+
+def complete(tokenizer: Tokenizer, added: Sequence[str], template: str | None = None) -> PreTrainedTokenizerFast:
+    """Add a decoder, special tokens and `added` ones to a tokenizer of bytes, and a chat template."""
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([*ENDS])
     tokenizer.add_tokens([*added])

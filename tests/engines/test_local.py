@@ -11,7 +11,7 @@ from vllm.config import VllmConfig
 from vllm.platforms import current_platform
 from vllm.v1.engine.core import EngineCore
 
-from benchmarks.barrier import barrier
+from benchmarks.engines import barrier
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.engines.engine import InFlight, SamplingSettings
 from e1_trl.engines.engine import run as stream

@@ -31,7 +31,7 @@ def test_a_page_says_what_share_of_the_gain_a_banned_token_reaches(
         for model, accuracy in zip(banned.MODELS, (0.2, 0.8, 0.9), strict=True)
         for method, budget in (("separate", 64), ("separate", 32), ("truncation", 64))
     ]
-    Path("docs/results/nano.json").write_text(json.dumps({"rows": rows}))
+    Path("docs/results/nano.json").write_text(json.dumps({"rows": rows, "differences": []}))
     monkeypatch.setattr("sys.argv", ["banned", "nano", "64+32"])
     banned.main()
     said = "gains 60.0 points at 64+32, and E1 70.0: one banned token reaches 86% of E1's gain."

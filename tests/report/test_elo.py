@@ -139,7 +139,7 @@ def test_standings_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert Standings.read(file) == written
     for text in ("", "[]", '{"contests": [{"id": 1}]}'):
         file.write_text(text)
-        with pytest.raises(ValueError, match=r"standings.json is no file of standings \(.*elo` writes such a file$"):
+        with pytest.raises(ValueError, match=r"standings.json is no file of standings, as .*elo` writes it: "):
             Standings.read(file)
 
 

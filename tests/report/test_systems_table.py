@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -12,6 +11,7 @@ from conftest import ROOT
 from fabricated import cell, stored
 from transformers import AutoTokenizer
 
+from e1_trl.provenance import Provenance
 from e1_trl.recipes import fields_of
 from e1_trl.report.markdown import around_section
 from e1_trl.training.advantages import make_advantage
@@ -23,15 +23,7 @@ from experiments.best_of.make_base import Choice
 from experiments.first_zero.make_base import Search
 from experiments.systems import __main__ as command
 from experiments.systems import document
-from experiments.systems.measure import (
-    BANNED,
-    THINKING,
-    System,
-    mean_over_budgets,
-    measured,
-    references,
-    unpack,
-)
+from experiments.systems.measure import BANNED, THINKING, Row, mean_over_budgets, measured, references, unpack
 from experiments.systems.miniatures import BEST_OF, FIRST_ZERO, MINIATURES, SHORT, Miniature
 from experiments.systems.tables import accuracies, at_best_rate, noise, trainings, trial
 
@@ -64,23 +56,25 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
     return stored(tmp_path / "test", *forced, *cut, *others), stored(tmp_path / "validation", *forced[::-1])
 
 
-def row(folders: tuple[Path, Path]) -> System:
+def row(folders: tuple[Path, Path]) -> Row:
     return measured(FIRST_ZERO, "base", 42, FIRST_ZERO.base, *folders)
 
 
 def test_a_row_has_the_means_of_its_answers(folders: tuple[Path, Path]) -> None:
     found = row(folders)
-    assert found.mean_accuracy == found.validation_mean_accuracy == pytest.approx((0 + 1 + 2 + 3 + 4 + 4) / 24)
-    assert found.mean_accuracy_low < found.mean_accuracy < found.mean_accuracy_high
-    first, second = found.budgets[:2]
-    assert [each.accuracy for each in found.budgets] == [0, 0.25, 0.5, 0.75, 1, 1]
-    assert {each.accuracy_cut for each in found.budgets} == {0}
-    shares = [(each.forced_ratio, each.open_ratio, each.likeliest_ratio, each.escape_ratio) for each in (first, second)]
+    mean = round((0 + 1 + 2 + 3 + 4 + 4) / 24, 4)
+    assert found["mean_accuracy"] == found["validation_mean_accuracy"] == mean
+    assert found["mean_accuracy_low"] < mean < found["mean_accuracy_high"]
+    budgets = found["budgets"]
+    assert [each["accuracy"] for each in budgets] == [0, 0.25, 0.5, 0.75, 1, 1]
+    assert {each["accuracy_cut"] for each in budgets} == {0}
+    names = ("forced_ratio", "open_ratio", "likeliest_ratio", "escape_ratio")
+    shares = [tuple(each[name] for name in names) for each in budgets[:2]]
     assert shares == [(1, 0.5, 0.5, 0.25), (0, None, None, None)]  # A is passed after 9 tokens, the others are alike
-    assert (first.tokens_right, first.tokens_wrong) == (None, 9 + 5)
-    assert (found.no_thinking_accuracy, found.unconstrained_accuracy, found.unconstrained_tokens) == (0.25, 1, 19)
-    assert (found.generated_tokens, found.steps, found.train_seconds) == (0, 0, 0)
-    kept = unpack(found.right, len(THINKING) + 2)
+    assert (budgets[0]["tokens_right"], budgets[0]["tokens_wrong"]) == (None, 9 + 5)
+    others = {"no_thinking_accuracy": 0.25, "unconstrained_accuracy": 1, "unconstrained_tokens": 19}
+    assert found.items() >= {**others, "generated_tokens": 0, "steps": 0, "train_seconds": 0}.items()
+    kept = unpack(found["right"], len(THINKING) + 2)
     assert kept.mean(axis=1).tolist() == [0, 0.25, 0.5, 0.75, 1, 1, 0.25, 1]
     assert kept[1].tolist() == [1, 0, 0, 0]
 
@@ -90,10 +84,15 @@ def test_what_is_asked_in_the_prompt_counts_for_its_budget(folders: tuple[Path, 
         stored(tmp_path / str(budget), answers("separate", budget, 4), answers("truncation", budget, 2))
         for budget in THINKING
     ]
-    found = measured(FIRST_ZERO, "base", 42, FIRST_ZERO.base, *folders, asked, asked, {0.25: folders[0]})
-    assert found.mean_accuracy == found.validation_mean_accuracy == 1 and found.budgets[0].accuracy_cut == 0.5
-    assert found.area_at == {"0.25": pytest.approx(14 / 24)}
-    assert replace(found, learning_rate=5e-05).as_json()["learning_rate"] == 5e-05
+    model = tmp_path / "model"
+    model.mkdir()
+    log = [{"step": 1, "learning_rate": 1e-05}, {"step": 2, "learning_rate": 5e-05}, {"train_runtime": 1.23456}]
+    (model / "trainer_state.json").write_text(json.dumps({"log_history": log, "global_step": 2}))
+    Provenance("commit", "2026-01-31", "a machine", (42,)).write(model)
+    found = measured(FIRST_ZERO, "base", 42, model, *folders, asked, asked, {0.25: folders[0]})
+    assert found["mean_accuracy"] == found["validation_mean_accuracy"] == 1
+    assert found["budgets"][0]["accuracy_cut"] == 0.5 and found["area_at"] == {"0.25": 0.5833}
+    assert (found["learning_rate"], found["train_seconds"]) == (5e-05, 1.2346)
 
 
 def test_the_interval_of_a_mean_over_budgets_is_of_problems_not_of_answers() -> None:
@@ -125,12 +124,11 @@ def test_documents_are_made_of_the_rows(
     for name, problem in ((FIRST_ZERO.name, SEARCH.problem), (BEST_OF.name, Choice((1, 2, 3), ((), (), ())).problem)):
         Path(f"runs/{name}/data/test.jsonl").write_text(json.dumps({"problem": problem}) + "\n")
     base = row(folders)
-    better = replace(
-        base, system="e1", mean_accuracy=0.75, mean_accuracy_low=0.7, mean_accuracy_high=0.8, commit="first"
-    )
+    interval = {"mean_accuracy_low": 0.7, "mean_accuracy_high": 0.8}
+    better = {**base, "system": "e1", "mean_accuracy": 0.75, **interval, "commit": "first"}
     command.add([base])
-    command.add([better, replace(better, seed=43, mean_accuracy=0.85)])
-    command.add([replace(base, system=BANNED, mean_accuracy=0.7), replace(better, system="e1 at 5e-05")])
+    command.add([better, {**better, "seed": 43, "mean_accuracy": 0.85}])
+    command.add([{**base, "system": BANNED, "mean_accuracy": 0.7}, {**better, "system": "e1 at 5e-05"}])
     assert [each["system"] for each in document.read()] == ["base", "e1", "e1", BANNED, "e1 at 5e-05"]
     leaders = document.DOCUMENT.read_text().splitlines()
     assert leaders[4].startswith("| 1 | e1 | 80.0% | ")
@@ -140,7 +138,7 @@ def test_documents_are_made_of_the_rows(
     assert "gains 11.7 points of mean accuracy, and E1 21.7: one banned token reaches 54% of E1's gain" in text
     assert "| e1 | 5e-05 | 1 | 58.3% | 75.0% | 100.0% | 19 |\n| e1 | 0.0001 | 2 | 58.3% | 80.0% |" in text
     assert "\n1 of 35 recipes have their row.\n" in document.DOCUMENT.read_text()
-    command.add([replace(base, miniature="best_of", area_at={"0.25": 0.3})])
+    command.add([{**base, "miniature": "best_of", "area_at": {"0.25": 0.3}}])
     assert len(document.read()) == 6 and len(document.read("best_of")) == 1
     assert (
         "| 1 | base | 58.3% | " in document.DOCUMENT.read_text() and "after 25% of the" in document.DOCUMENT.read_text()
@@ -232,12 +230,12 @@ def test_a_row_has_one_name_however_its_rate_is_written() -> None:
 
 
 def test_a_row_that_fails_is_named_and_the_others_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(miniature: Miniature, recipe: Path, seed: int, rate: str | None) -> list[System]:
+    def run(miniature: Miniature, recipe: Path, seed: int, rate: str | None) -> list[Row]:
         if recipe.stem == "bad":
             raise subprocess.CalledProcessError(1, ["e1", "train"])
         return []
 
-    added: list[list[System]] = []
+    added: list[list[Row]] = []
     monkeypatch.setattr(command, "read", lambda _: [{"system": "there", "seed": 42}])
     monkeypatch.setattr(command, "run", run)
     monkeypatch.setattr(command, "add", added.append)
