@@ -5,6 +5,7 @@
 One request of a client is one of the server, with the tokens of an evaluation. Needs neither vLLM nor PyTorch.
 """
 
+import asyncio
 import json
 import logging
 import os
@@ -12,6 +13,7 @@ import re
 import secrets
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from contextvars import ContextVar
 from dataclasses import MISSING, dataclass
 from typing import Annotated, Any, ClassVar
@@ -209,9 +211,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
         logger.addHandler(handler)
     logger.setLevel(logging.INFO)
-    made = make_app(arguments, os.environ.get("E1_API_KEY") or None)
-    with user_errors(f"cannot listen at {arguments.host}, port {arguments.port}", OSError):
-        web.run_app(made, host=arguments.host, port=arguments.port, **RUNNING)
+    with closing(asyncio.new_event_loop()) as loop:
+        app = loop.run_until_complete(make_app(arguments, os.environ.get("E1_API_KEY") or None))
+        with user_errors(f"cannot listen at {arguments.host}, port {arguments.port}", OSError):
+            web.run_app(app, host=arguments.host, port=arguments.port, loop=loop, **RUNNING)
 
 
 async def make_app(arguments: ServeArguments, key: str | None) -> web.Application:
