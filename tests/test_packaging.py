@@ -204,7 +204,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
     names = {name.split(".")[0] for file in PACKAGE.rglob("*.py") for name in imported(file)}
     names -= sys.stdlib_module_names | {"e1_trl"}
     used = {"vllm" if name == "vllm" else canonicalize_name(distributions.get(name, [name])[0]) for name in names}
-    declared = requirements("train", "vllm", "programs", "trackio").keys()
+    declared = requirements("train", "vllm", "programs").keys()
     assert used <= declared, f"not in pyproject.toml: {used - declared}"
     # Used indirectly: by Transformers for chat templates, by Accelerate, by TRL for adapters.
     assert declared - used <= {"jinja2", "deepspeed", "peft"}, f"not imported: {declared - used}"

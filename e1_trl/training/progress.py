@@ -116,28 +116,6 @@ def parts(tokenizer: PreTrainedTokenizerBase, completions: Sequence[Completion])
     return [[tokenizer.decode(part) for part in completion.parts] for completion in completions]
 
 
-def log_traces(
-    tokenizer: PreTrainedTokenizerBase,
-    rollouts: Sequence[tuple[list[int], Completion]],
-    rewards: Sequence[float],
-    step: int,
-) -> None:
-    """Log all rollouts to trackio's present run as traces, with `‖` around forced tokens."""
-    import trackio
-
-    traces = [
-        trackio.Trace(
-            [
-                {"role": "user", "content": tokenizer.decode(prompt)},
-                {"role": "assistant", "content": "‖".join(between_marks(tokenizer, completion))},
-            ],
-            {"thinking_end": completion.thinking_end.value, "reward": reward},
-        )
-        for (prompt, completion), reward in zip(rollouts, rewards, strict=True)
-    ]
-    trackio.log({"rollouts": traces}, step=step)
-
-
 class Progress(TrainerCallback):
     """Prints a line for every logged step, in place of Transformers' progress bar and raw metrics.
 

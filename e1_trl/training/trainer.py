@@ -27,7 +27,7 @@ from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.groups import Advantage, advantages_of, reward_groups
 from e1_trl.training.logprob_gap import LogprobGap
 from e1_trl.training.phases import SAMPLING, SCORING, SYNC, Phases
-from e1_trl.training.progress import Progress, columns_of, log_traces, metrics_of, parts, transcripts
+from e1_trl.training.progress import Progress, columns_of, metrics_of, parts, transcripts
 from e1_trl.training.rewards import Accuracy, Reward
 from e1_trl.training.scoring import PARTS_ON_CPU, Layout, layout_of, scored
 from e1_trl.trl_internals import HookedTrainer, starting
@@ -176,8 +176,6 @@ class E1Trainer(HookedTrainer):
         if is_shown and self.is_world_process_zero() and self._rollouts:
             count = self.args.num_completions_to_print
             print(transcripts(self.processing_class, self._rollouts, self._rewards, count), flush=True)
-            if "trackio" in self.args.report_to:
-                log_traces(self.processing_class, self._rollouts, self._rewards, step)
 
     def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
         """Run the `Validation` if there is one, else TRL's evaluation at the training budget."""

@@ -1,20 +1,12 @@
 """Output for a person who watches a run, of the main process alone."""
 
-import contextlib
-import json
-import os
-import sqlite3
-import subprocess
-import sys
 from array import array
-from importlib.util import find_spec
 from itertools import chain
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import BASE, ROOT
+from conftest import BASE
 from transformers import AutoTokenizer, TrainerControl, TrainerState
 
 from e1_trl.rollout import Completion, ThinkingEnd
@@ -111,31 +103,3 @@ def test_rollouts_are_shown_as_text_with_the_forced_close_marked_and_both_kinds_
     assert transcripts(tokenizer, rollouts, [1.0, 1.0, 0.0], 0) == ""
     last = transcripts(tokenizer, rollouts, [1.0, 1.0, 0.0], 3).splitlines()[-1]
     assert " […] " in last and last.endswith("\\boxed{7}") and len(last) < 700
-
-
-TRACED = """
-from array import array
-import trackio
-from conftest import BASE
-from transformers import AutoTokenizer
-from e1_trl.rollout import Completion, ThinkingEnd
-from e1_trl.training.progress import log_traces
-
-tokenizer = AutoTokenizer.from_pretrained(BASE)
-thinking, close, solution = (tokenizer.encode(text, add_special_tokens=False) for text in ("a=7;", "</think>", "8"))
-forced = Completion(array("i", thinking + close + solution), ThinkingEnd.FORCED, len(thinking), 1, 1, 1, False)
-trackio.init(project="e1", name="run")
-log_traces(tokenizer, [(tokenizer.encode("a?"), forced)], [0.5], 3)
-trackio.finish()
-"""
-
-
-@pytest.mark.skipif(find_spec("trackio") is None, reason="needs trackio: pip install trackio")
-def test_trackio_gets_rollouts_as_traces(tmp_path: Path) -> None:
-    environment = {**os.environ, "TRACKIO_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", TRACED], env=environment, check=True, cwd=ROOT)
-    (file,) = tmp_path.rglob("*.db")
-    with contextlib.closing(sqlite3.connect(file)) as database:
-        ((step, messages, metadata),) = database.execute("SELECT step, messages, metadata FROM traces")
-    assert step == 3 and json.loads(metadata) == {"reward": 0.5, "thinking_end": "forced"}
-    assert [turn["content"] for turn in json.loads(messages)] == ["a?", "a=7;‖</think>‖8"]
