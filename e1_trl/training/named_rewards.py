@@ -78,7 +78,7 @@ def make_rewards(
         if "name" not in arguments:
             raise UserError(f"the reward {spec} has no name; write {{name: my_rewards.short, tokens: 256}}")
         name = str(arguments.pop("name"))
-        found = find(name, ready if isinstance(spec, str) else factories, "reward")
+        found: Any = find(name, ready if isinstance(spec, str) else factories, "reward")
         if isinstance(spec, Mapping) or name in LENGTH_REWARDS or isinstance(found, type):
             try:
                 found = found(**arguments)
