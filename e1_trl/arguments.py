@@ -12,7 +12,7 @@ import reprlib
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
@@ -27,6 +27,17 @@ Found = TypeVar("Found")
 TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", dict: "a mapping", Path: "a path"}
 WORDS |= {str: "a text", NoneType: "null"}
+
+
+def option(default: Any, help: str, **metadata: str) -> Any:
+    """Make a field of a dataclass of arguments; `MISSING` as its default makes it required.
+
+    Its `metadata` may set a `metavar`, and the `group` of options that begins with it.
+    """
+    described = {"help": help, **metadata}
+    if isinstance(default, list):
+        return field(default_factory=default.copy, metadata=described)
+    return field(default=default, metadata=described)
 
 
 @dataclass(frozen=True)

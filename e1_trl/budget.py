@@ -4,10 +4,10 @@ A `Budget` is two numbers of tokens, and a `ThinkingClose` is a marker with the 
 knows an engine or a model.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-from e1_trl.arguments import Count
+from e1_trl.arguments import Count, option
 from e1_trl.errors import UserError
 from e1_trl.marker import Marker
 
@@ -147,24 +147,18 @@ class BudgetArguments:
 
     GROUP: ClassVar[str] = "close of the thinking, and prompts"
 
-    marker: str | None = field(
-        default=None,
-        metadata={
-            "help": "Text that ends the thinking, of one token or several. Default: the marker that the model's chat "
-            "template or tokenizer names; in an evaluation that of its budget.json, if it has one."
-        },
+    marker: str | None = option(
+        None,
+        "Text that ends the thinking, of one token or several. Default: the marker that the model's chat "
+        "template or tokenizer names; in an evaluation that of its budget.json, if it has one.",
     )
-    forced_text: str | None = field(
-        default=None,
-        metadata={
-            "help": "Text that is appended when the thinking budget runs out. Default: the marker; in an evaluation "
-            "the forced text in the model's budget.json, if it has one."
-        },
+    forced_text: str | None = option(
+        None,
+        "Text that is appended when the thinking budget runs out. Default: the marker; in an evaluation "
+        "the forced text in the model's budget.json, if it has one.",
     )
-    max_prompt_length: Count | None = field(
-        default=None,
-        metadata={
-            "help": "Longest prompt in tokens, chat template included; longer ones are dropped and counted. Default: "
-            f"{PROMPT}, or what the budgets leave of the context if that is less."
-        },
+    max_prompt_length: Count | None = option(
+        None,
+        "Longest prompt in tokens, chat template included; longer ones are dropped and counted. Default: "
+        f"{PROMPT}, or what the budgets leave of the context if that is less.",
     )

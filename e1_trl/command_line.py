@@ -8,7 +8,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, field, fields
+from dataclasses import MISSING, Field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType
@@ -20,17 +20,6 @@ from e1_trl.recipes import read_mapping
 
 Record = TypeVar("Record")
 PLACEHOLDERS = {int: "N", float: "X", bool: "true|false", Path: "PATH"}
-
-
-def option(default: Any, help: str, **metadata: str) -> Any:
-    """Make a field of a dataclass of arguments; `MISSING` as its default makes it required.
-
-    Its `metadata` may set a `metavar`, and the `group` of options that begins with it.
-    """
-    described = {"help": help, **metadata}
-    if isinstance(default, list):
-        return field(default_factory=default.copy, metadata=described)
-    return field(default=default, metadata=described)
 
 
 def describe_unknown(name: str, known: Iterable[str]) -> str:

@@ -6,8 +6,7 @@ Imports nothing heavy, so that `--help` stays quick.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from e1_trl.arguments import Natural, Positive, check_fields
-from e1_trl.command_line import option
+from e1_trl.arguments import Natural, Positive, check_fields, option
 
 if TYPE_CHECKING:
     from e1_trl.answers.kinds import AnswerType

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from e1_trl.answers.programs.livecodebench import PAPERS_WINDOW, Window
-from e1_trl.arguments import Count, Fraction, Natural, Share, Url, Within, json_object
+from e1_trl.arguments import Count, Fraction, Natural, Share, Url, Within, json_object, option
 from e1_trl.budget import BudgetArguments
-from e1_trl.command_line import CommandParser, option
+from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError
 from e1_trl.evaluation.methods import METHODS, MethodOptions
 from e1_trl.problems.arguments import ProblemArguments

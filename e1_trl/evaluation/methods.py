@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from e1_trl.arguments import Natural, find
+from e1_trl.arguments import Natural, find, option
 from e1_trl.budget import Budget, ThinkingClose
-from e1_trl.command_line import option
 from e1_trl.errors import UserError
 from e1_trl.marker import Marker, PromptState
 from e1_trl.rollout import Completion, Rollout, Segment, Stop

@@ -9,8 +9,7 @@ from typing import ClassVar
 
 from e1_trl.answers.arguments import GradingArguments
 from e1_trl.answers.kinds import PROGRAMS
-from e1_trl.arguments import Fraction
-from e1_trl.command_line import option
+from e1_trl.arguments import Fraction, option
 from e1_trl.errors import UserError
 
 

@@ -22,10 +22,10 @@ from uuid import uuid4
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from e1_trl.arguments import Url, Within
+from e1_trl.arguments import Url, Within, option
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import Effort
-from e1_trl.command_line import CommandParser, option
+from e1_trl.command_line import CommandParser
 from e1_trl.engines.openai import ServerError, allow_files
 from e1_trl.errors import UserError, run_command, user_errors
 from e1_trl.serving.model import Model, ModelArguments, Part
@@ -58,7 +58,8 @@ class ServeArguments(ModelArguments):
     host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 listens on all.")
     efforts: list[str] = option(
         [],
-        "Budgets of `reasoning_effort`, as low=256+1024. Default: budget.json's, else 1/4, 1 and 4 times the thinking.",
+        "Budgets of `reasoning_effort` in tokens, as low=256+1024. Default: those in budget.json, else 1/4, 1 and 4 "
+        "times the thinking budget.",
         metavar="EFFORT=BUDGET",
     )
     max_budget: str = option("unlimited", "Largest budget of a request, in tokens, as 4096+1024.", metavar="BUDGET")

@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, replace
 from typing import Any, ClassVar
 
-from e1_trl.arguments import Url, json_object
+from e1_trl.arguments import Url, json_object, option
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.checkpoints.budget_file import FILE, BudgetInfo, Effort
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.checkpoints.efforts import make_efforts
-from e1_trl.command_line import option
 from e1_trl.engines.engine import end_ids
 from e1_trl.engines.openai import RETURNED, Client, ServerError
 from e1_trl.errors import UserError, one_line, user_errors
@@ -37,9 +36,13 @@ class ModelArguments:
     budget: str | None = option(None, "Budget in tokens, as 256+256. Default: that of budget.json.", metavar="BUDGET")
     marker: str | None = option(None, "Text that ends the thinking. Default: the marker in budget.json, else </think>.")
     forced_text: str | None = option(
-        None, "Text that vLLM appends when the thinking budget runs out. Default: that in budget.json, else the marker."
+        None,
+        "Text that vLLM was told to append when the thinking budget runs out. Default: the forced text in "
+        "budget.json, else the marker.",
     )
-    upstream: Url | None = option(None, "Address of the model's vLLM server. Default: one is started.", metavar="URL")
+    upstream: Url | None = option(
+        None, "Address of a vLLM server that samples from the model. Default: a server is started.", metavar="URL"
+    )
     served_model_name: str | None = option(None, "Name of the model, at the server and for clients. Default: `model`.")
     sampling: str = option("{}", 'Sampling parameters for requests that set none, as {"top_k": 20}.', metavar="JSON")
     revision: str | None = option(None, "Branch, tag or commit of a model on the Hub. Default: main.")

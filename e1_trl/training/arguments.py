@@ -1,9 +1,9 @@
 """Fields of `E1Config` next to TRL's. Imports nothing heavy: `e1 train --help` is quick."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from e1_trl.arguments import Count, Positive, Share, Within
+from e1_trl.arguments import Count, Positive, Share, Within, option
 from e1_trl.budget import BudgetArguments
 
 SECRETS = frozenset(["token", "hub_token", "push_to_hub_token", "use_auth_token", "api_key", "password", "secret"])
@@ -56,55 +56,36 @@ class BudgetedTraining(BudgetArguments):
 
     GROUP: ClassVar[str] = "budgets of the training"
 
-    thinking_budget: dict[str, Any] | str | int | None = field(
-        default=1024,
-        metadata={
-            "help": "Tokens of thinking after which the close is forced; null: limited by the context. Or a schedule, "
-            "as {log_uniform: [256, 4096]} or {my_schedules.staircase: [256, 1024]}."
-        },
+    thinking_budget: dict[str, Any] | str | int | None = option(
+        1024,
+        "Tokens of thinking after which the close is forced; null: limited by the context. Or a schedule, "
+        "as {log_uniform: [256, 4096]} or {my_schedules.staircase: [256, 1024]}.",
     )
-    solution_budget: dict[str, Any] | str | int | None = field(
-        default=1024,
-        metadata={
-            "help": "Tokens of solution after which it is truncated; null: limited by the context. Or a schedule, as "
-            "{uniform: [256, 1024]}."
-        },
+    solution_budget: dict[str, Any] | str | int | None = option(
+        1024,
+        "Tokens of solution after which it is truncated; null: limited by the context. Or a schedule, as "
+        "{uniform: [256, 1024]}.",
     )
-    total_budget: dict[str, Any] | str | int | None = field(
-        default=None,
-        metadata={
-            "help": "Tokens of thinking and solution together after which a completion is truncated, also within its "
-            "thinking; null: no limit. Or a schedule."
-        },
+    total_budget: dict[str, Any] | str | int | None = option(
+        None,
+        "Tokens of thinking and solution together after which a completion is truncated, also within its "
+        "thinking; null: no limit. Or a schedule.",
     )
-    max_generated_tokens: Count | None = field(
-        default=None,
-        metadata={"help": "Stop after this many generated tokens, at the next logged step. Default: no limit."},
+    max_generated_tokens: Count | None = option(
+        None, "Stop after this many generated tokens, at the next logged step. Default: no limit."
     )
-    eval_budgets: list[str] = field(
-        default_factory=list,
-        metadata={"help": "Budgets, such as 512+1024, at which to validate every `eval_steps` steps."},
+    eval_budgets: list[str] = option([], "Budgets, such as 512+1024, at which to validate every `eval_steps` steps.")
+    eval_samples: Count = option(1, "Answers sampled per problem at each budget of `eval_budgets`, and averaged.")
+    completions_steps: Count = option(10, "Steps between two tables of completions, which `log_completions` turns on.")
+    padding_free: bool = option(
+        True,
+        "Compute log-probabilities without padding: with attn_implementation varlen or flash "
+        "attention rows are packed, with others they are padded only to the longest row of a pass; models that "
+        "allow neither are padded as in TRL. False always pads.",
     )
-    eval_samples: Count = field(
-        default=1, metadata={"help": "Answers sampled per problem at each budget of `eval_budgets`, and averaged."}
-    )
-    completions_steps: Count = field(
-        default=10, metadata={"help": "Steps between two tables of completions, which `log_completions` turns on."}
-    )
-    padding_free: bool = field(
-        default=True,
-        metadata={
-            "help": "Compute log-probabilities without padding: with attn_implementation varlen or flash "
-            "attention rows are packed, with others they are padded only to the longest row of a pass; models that "
-            "allow neither are padded as in TRL. False always pads."
-        },
-    )
-    trained_close: Literal["sampled", "all", "none"] = field(
-        default="sampled",
-        metadata={
-            "help": "Closes of the thinking that are trained on: sampled (by the model), all (forced closes as well), "
-            "or none."
-        },
+    trained_close: Literal["sampled", "all", "none"] = option(
+        "sampled",
+        "Closes of the thinking that are trained on: sampled (by the model), all (forced closes as well), or none.",
     )
 
 

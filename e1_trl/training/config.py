@@ -4,7 +4,7 @@ Knows nothing about data, rewards or a loaded model.
 """
 
 import logging
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Self
 
@@ -14,7 +14,7 @@ from transformers.trainer_utils import HubStrategy, IntervalStrategy
 from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_available
 from trl import GRPOConfig
 
-from e1_trl.arguments import check_fields, from_yaml
+from e1_trl.arguments import check_fields, from_yaml, option
 from e1_trl.budget import PROMPT, Budget, ThinkingClose
 from e1_trl.engines.engine import end_ids
 from e1_trl.errors import UserError, user_errors
@@ -63,18 +63,16 @@ class E1Config(BudgetedTraining, GRPOConfig):
             budgeted rollouts, or names a logger that is not installed.
     """
 
-    max_completion_length: int | None = field(
-        default=None, metadata={"help": "Follows from the budget, which must not exceed it where it is set."}
+    max_completion_length: int | None = option(
+        None, "Follows from the budget, which must not exceed it where it is set."
     )
-    vllm_importance_sampling_mode: str = field(
-        default="token_truncate",
-        metadata={"help": "token_truncate, token_mask, sequence_truncate or sequence_mask; see TRL."},
+    vllm_importance_sampling_mode: str = option(
+        "token_truncate", "token_truncate, token_mask, sequence_truncate or sequence_mask; see TRL."
     )
-    hub_strategy: HubStrategy | str = field(
-        default="end",
-        metadata={"help": "When to upload with `push_to_hub`: end (once), every_save and others."},
+    hub_strategy: HubStrategy | str = option(
+        "end", "When to upload with `push_to_hub`: end (once), every_save and others."
     )
-    use_vllm: bool = field(default=True, metadata={"help": "Must be true: rollouts are budgeted inside vLLM."})
+    use_vllm: bool = option(True, "Must be true: rollouts are budgeted inside vLLM.")
 
     def __post_init__(self) -> None:
         check_fields(self, BudgetedTraining, TrlFields)

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from e1_trl.arguments import Positive
-from e1_trl.command_line import option
+from e1_trl.arguments import Positive, option
 from e1_trl.problems.arguments import ProblemArguments
 
 

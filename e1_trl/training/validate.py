@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, ClassVar
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.answers.kinds import PROGRAMS, make_grader
 from e1_trl.answers.programs.rows import SOLUTIONS, in_block, references
-from e1_trl.arguments import Count
+from e1_trl.arguments import Count, option
 from e1_trl.atomic import make_folder, write_atomically
-from e1_trl.command_line import CommandParser, option
+from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError, run_command
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.recipes import resource, shipped
