@@ -63,7 +63,7 @@ def publish(parsed: argparse.Namespace, content: Mapping[str, Any], text: str) -
         StoreError, ValueError: they cannot be written, or the document lacks the section.
     """
     record = json.dumps({"provenance": asdict(parsed.provenance), **content}, indent=1) + "\n"
-    write_atomically(parsed.output, lambda path: path.write_text(record))
+    write_atomically(parsed.output, record)
     print(text)
     if parsed.document is not None:
         replace_section(parsed.document, parsed.section, text)

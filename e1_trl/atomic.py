@@ -21,8 +21,8 @@ def make_folder(folder: Path) -> None:
         raise StoreError(f"the folder {folder} cannot be made: {error.strerror or error}") from error
 
 
-def write_atomically(file: Path, write: Callable[[Path], object]) -> None:
-    """Let `write(temporary_path)` write a file that then takes its place in one step, or not at all.
+def write_atomically(file: Path, content: str | Callable[[Path], object]) -> None:
+    """Write a file that takes its place in one step or not at all: a text, or what `content(temporary_path)` writes.
 
     The content is on disk before the file takes its place, and its place is on disk before this returns.
 
@@ -33,7 +33,10 @@ def write_atomically(file: Path, write: Callable[[Path], object]) -> None:
     check_committed(file)
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        write(temporary)
+        if isinstance(content, str):
+            temporary.write_text(content, encoding="utf-8")
+        else:
+            content(temporary)
         _sync(temporary)
         temporary.replace(file)
         with contextlib.suppress(OSError):  # some file systems cannot sync a folder

@@ -48,7 +48,7 @@ class Provenance:
     def write(self, folder: Path) -> None:
         """Write the record into the folder that it describes."""
         text = json.dumps(asdict(self), indent=1) + "\n"
-        write_atomically(folder / FILE, lambda path: path.write_text(text))
+        write_atomically(folder / FILE, text)
 
     def __str__(self) -> str:
         seeds = f"; seed {', '.join(map(str, self.seeds))}" if self.seeds else ""

@@ -10,7 +10,7 @@ from e1_trl.atomic import StoreError, write_atomically
 
 def test_a_file_that_cannot_be_written_stays_as_it_was_and_nothing_beside_it(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
-    write_atomically(file, lambda path: path.write_text("old"))
+    write_atomically(file, "old")
 
     def fail(error: Exception) -> None:
         def write(path: Path) -> None:
@@ -39,5 +39,5 @@ def test_a_file_is_on_disk_before_it_takes_its_place_and_its_place_after(
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", synced)
-    write_atomically(file, lambda path: path.write_text("new"))
+    write_atomically(file, "new")
     assert steps == [(str(tmp_path / f".run.json.{os.getpid()}"), False), (str(tmp_path), True)]

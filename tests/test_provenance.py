@@ -67,7 +67,7 @@ def test_nothing_is_published_from_code_that_no_commit_holds(tmp_path: Path) -> 
     repository(tmp_path, "e1-trl")
     write = (
         "import sys; from pathlib import Path; from e1_trl.atomic import write_atomically; from e1_trl import errors\n"
-        "errors.run_command('e1 report', lambda: write_atomically(Path(sys.argv[1]), lambda p: p.write_text('new')))"
+        "errors.run_command('e1 report', lambda: write_atomically(Path(sys.argv[1]), 'new'))"
     )
 
     def written(name: str) -> str:

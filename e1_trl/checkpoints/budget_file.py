@@ -98,7 +98,7 @@ class BudgetInfo:
     def write(self, folder: Path) -> None:
         content = {**asdict(self), "efforts": {name: effort.as_json() for name, effort in self.efforts.items()}}
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        write_atomically(folder / FILE, lambda path: path.write_text(text))
+        write_atomically(folder / FILE, text)
 
     @classmethod
     def read(cls, file: Path) -> "BudgetInfo":

@@ -79,7 +79,7 @@ class BaseModel:
 
     def write(self, folder: Path) -> None:
         text = json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
-        write_atomically(folder / ORIGIN, lambda path: path.write_text(text))
+        write_atomically(folder / ORIGIN, text)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -122,10 +122,10 @@ def publish(
     named = () if dataset_name is None or Path(dataset_name).exists() else (dataset_name,)
     replace(origin, datasets=tuple(dict.fromkeys([*origin.datasets, *named]))).write(folder)
     packages = sorted({f"{item.name}=={item.version}\n" for item in distributions()}, key=str.lower)
-    write_atomically(folder / VERSIONS, lambda path: path.write_text("".join(packages)))
+    write_atomically(folder / VERSIONS, "".join(packages))
     if recipe is not None:
         text = yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True)
-        write_atomically(folder / RECIPE, lambda path: path.write_text(text))
+        write_atomically(folder / RECIPE, text)
     more = [tags] if isinstance(tags, str) else tags or []
     write(folder, hub_id or str(folder), revision if hub_id else None, more)
 
@@ -176,7 +176,7 @@ def write(folder: Path, name: str, revision: str | None = None, tags: Sequence[s
         quote=partial(json.dumps, ensure_ascii=False),
         repr=repr,
     )
-    write_atomically(folder / README, lambda path: path.write_text(str(card)))
+    write_atomically(folder / README, str(card))
 
 
 def _read_json(file: Path) -> Any:

@@ -99,7 +99,7 @@ class Store:
         file = self._folder / FACTS
         text = json.dumps(self._facts, indent=1) + "\n"
         if not file.exists():
-            write_atomically(file, lambda path: path.write_text(text))
+            write_atomically(file, text)
 
     def add(self, segments: Iterable[StoredSegment]) -> None:
         """Store all segments or none; a continued one replaces its shorter version. A kill loses none after that."""

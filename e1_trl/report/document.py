@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -96,7 +95,7 @@ def write(report: Report, folder: Path, name: str | None = None) -> list[Path]:
         f"{name or 'results'}.json": json.dumps(asdict(report), indent=1, allow_nan=False) + "\n",
     }
     for file, text in texts.items():
-        write_atomically(folder / file, partial(Path.write_text, data=text))
+        write_atomically(folder / file, text)
     for picture, figure in figures.items():
         pictures.save(figure, folder / images[picture])
     return [folder / file for file in (*texts, *images.values())]

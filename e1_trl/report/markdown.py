@@ -36,4 +36,4 @@ def replace_section(document: Path, name: str, text: str) -> None:
         StoreError: the document cannot be written.
     """
     before, after = around_section(document, name)
-    write_atomically(document, lambda path: path.write_text(f"{before}{text}{after}"))
+    write_atomically(document, f"{before}{text}{after}")

@@ -107,7 +107,7 @@ def write(page: str, file: Path) -> list[Path]:
         file.unlink(missing_ok=True)
         return []
     if not file.exists() or MADE.sub("", file.read_text(encoding="utf-8")) != MADE.sub("", page):
-        write_atomically(file, lambda path: path.write_text(page, encoding="utf-8"))
+        write_atomically(file, page)
     return [file]
 
 

@@ -93,7 +93,7 @@ class TrainingLog:
         del content["run"]
         results = folder / f"{name}.json"
         picture = folder / f"{name}.png"
-        write_atomically(results, lambda path: path.write_text(json.dumps(content, indent=1) + "\n"))
+        write_atomically(results, json.dumps(content, indent=1) + "\n")
         pictures.save(self.draw(), picture)
         return [results, picture]
 

@@ -115,7 +115,7 @@ def validate(script_args: "E1ScriptArguments", mixture: "DatasetMixtureConfig", 
         if outcome not in (None, Outcome.CORRECT, Outcome.UNGRADED)
     ]
     make_folder(Path(output).parent)
-    write_atomically(Path(output), lambda file: file.write_text("".join(lines)))
+    write_atomically(Path(output), "".join(lines))
     counts = Counter("no solution" if outcome is None else str(outcome) for outcome in outcomes)
     print(f"{len(lines)} of {len(problems)} problems fail; wrote {output}")
     print(", ".join(f"{name} {count}" for name, count in counts.most_common()))

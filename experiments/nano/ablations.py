@@ -97,8 +97,8 @@ def report(output: Path, prose: Path) -> None:
     }
     replace_section(prose, "accuracies", short([row for ours in rows.values() for row in ours]))
     output.mkdir(parents=True, exist_ok=True)
-    write_atomically(output / "ablations.json", lambda path: path.write_text(json.dumps(content, indent=1) + "\n"))
-    write_atomically(output / "ablations.md", lambda path: path.write_text(text))
+    write_atomically(output / "ablations.json", json.dumps(content, indent=1) + "\n")
+    write_atomically(output / "ablations.md", text)
     allocated = [row for row in panels.pop("token_allocation") if row.method == REFERENCE]
     over_budget = {name.replace("_", " "): ours for name, ours in panels.items()}
     pictures.save(pictures.over_budget(over_budget), output / "ablations.png")

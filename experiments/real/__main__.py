@@ -47,7 +47,7 @@ def append(name: str, *found: Any) -> None:
     check_committed(ROWS)
     results = read()
     results[name] += found
-    write_atomically(ROWS, lambda path: path.write_text(json.dumps(results).replace("}, {", "},\n{") + "\n"))
+    write_atomically(ROWS, json.dumps(results).replace("}, {", "},\n{") + "\n")
 
 
 def evaluate(model: Path, folder: Path, *words: object) -> Path:

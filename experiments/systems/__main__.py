@@ -193,7 +193,7 @@ def add(rows: Sequence[Row]) -> None:
     names = {(row["miniature"], row["system"], row["seed"]) for row in rows}
     kept = [row for row in read() if (row["miniature"], row["system"], row["seed"]) not in names]
     text = "[\n" + ",\n".join(map(json.dumps, [*kept, *rows])) + "\n]\n"
-    write_atomically(ROWS, lambda path: path.write_text(text))
+    write_atomically(ROWS, text)
     publish()
 
 

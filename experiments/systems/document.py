@@ -121,7 +121,7 @@ def publish_one(miniature: Miniature, rows: Sequence[Row]) -> None:
         trainings(rows),
     ]
     text = "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
-    write_atomically(page, lambda path: path.write_text(text))
+    write_atomically(page, text)
     save(picture(rows, reference), picture_file)
     for name, section in made.items():
         replace_section(DOCUMENT, name, section)

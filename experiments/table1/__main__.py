@@ -100,10 +100,8 @@ def write(arguments: argparse.Namespace) -> str:
     provenance = Provenance.here(row.seed for ours in rows.values() for row in ours)
     record = {"provenance": asdict(provenance), "notes": said, "lines": [asdict(line) for line in lines]}
     text = as_markdown(lines, said, provenance)
-    write_atomically(arguments.output / "table1.md", lambda path: path.write_text(text))
-    write_atomically(
-        arguments.output / "table1.json", lambda path: path.write_text(json.dumps(record, indent=1) + "\n")
-    )
+    write_atomically(arguments.output / "table1.md", text)
+    write_atomically(arguments.output / "table1.json", json.dumps(record, indent=1) + "\n")
     if "livecodebench" in rows:
         pictures.save(pictures.over_tokens(rows["livecodebench"]), arguments.output / "figure5.png")
     return text

@@ -115,7 +115,7 @@ def main() -> None:
     """Draw the published numbers again."""
     results = ROOT / "docs" / "results"
     text = as_markdown(*read(results / "table1.json"))
-    write_atomically(results / "table1.md", lambda path: path.write_text(text))
+    write_atomically(results / "table1.md", text)
     replace_section(results / "expected.md", "expected", expected())
 
 

@@ -125,7 +125,7 @@ class Standings:
         contests = [vars(self.contests[number]) for number in sorted(self.contests)]
         text = json.dumps({"population": self.population, "contests": contests}, allow_nan=False) + "\n"
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, lambda path: path.write_text(text))
+        write_atomically(file, text)
 
     @classmethod
     def read(cls, file: Path) -> "Standings":

@@ -43,7 +43,7 @@ def main() -> None:
         "provenance": asdict(Provenance.here([0])),
     }
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    write_atomically(RESULTS, lambda path: path.write_text(text))
+    write_atomically(RESULTS, text)
     replace_section(DOCUMENT, "templates", show(rows))
 
 

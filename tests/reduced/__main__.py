@@ -72,7 +72,7 @@ def publish(rows: Mapping[Case, Row]) -> None:
     """
     kept = {case: rows[case] for case in cases([]) if case in rows}
     content = json.dumps({"rows": [*kept.values()]}, indent=1) + "\n"
-    write_atomically(RESULTS, lambda file: file.write_text(content))
+    write_atomically(RESULTS, content)
     replace_section(DOCUMENT, "rows", outcome(kept))
 
 

@@ -133,8 +133,8 @@ def main(argv: Sequence[str]) -> None:
 
     def keep() -> str:
         record = record_of(hour, made, kept)
-        write_atomically(file, lambda path: path.write_text(json.dumps(record, indent=1)))
-        write_atomically(file.with_suffix(".md"), lambda path: path.write_text(page(record)))
+        write_atomically(file, json.dumps(record, indent=1))
+        write_atomically(file.with_suffix(".md"), page(record))
         return page(record)
 
     try:
