@@ -57,7 +57,11 @@ MAX_GRADING_WORKERS = 8
 def prepare(
     script_args: E1ScriptArguments, args: E1Config, model: ModelConfig, mixture: DatasetMixtureConfig
 ) -> Recipe:
-    """Check a recipe, and load everything but the model; raise a `UserError` about what is wrong."""
+    """Check a recipe, and load everything but the model.
+
+    Raises:
+        UserError: one line about what is wrong, where, and what would be right.
+    """
     if not model.model_name_or_path:
         raise UserError("the recipe must name a model (model_name_or_path)")
     checkpoint = find_checkpoint(args)

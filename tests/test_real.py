@@ -101,19 +101,19 @@ def test_problems_of_one_story_count_as_one_draw() -> None:
 PROBLEMS = 64
 
 
-def row(method: str, budget: str | None, share: float, **own: Any) -> dict[str, Any]:
-    """A row of a base whose first problems are right."""
+def row(system: str, method: str, budget: str | None, share: float, **own: Any) -> dict[str, Any]:
+    """A row of base 1 whose first problems are right."""
     right = np.arange(PROBLEMS) < round(share * PROBLEMS)
     usual = {"thinking_p10": 10.0, "thinking_p90": 45.0, "closed_ratio": 1.0, "accuracy": share, "seed": 42}
     usual |= {"ci_low": share - 0.05, "ci_high": share + 0.05}
-    place = {"base": 1, "system": "base", "method": method, "budget": budget}
+    place = {"base": 1, "system": system, "method": method, "budget": budget}
     return {**usual, **place, "right": pack(right[None]), **own}
 
 
-def rows(at: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75), **free: Any) -> Rows:
-    """A base that is right on these shares at the budgets."""
-    own = [row("separate", budget, share) for budget, share in zip(BUDGETS, at, strict=True)]
-    return Rows([*own, row("unconstrained", None, 0.75, **free)], range(PROBLEMS))
+def rows(*others: dict[str, Any], at: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75), **free: Any) -> Rows:
+    """A base that is right on these shares at the budgets, and other rows."""
+    own = [row("base", "separate", budget, share) for budget, share in zip(BUDGETS, at, strict=True)]
+    return Rows([*own, row("base", "unconstrained", None, 0.75, **free), *others], range(PROBLEMS))
 
 
 def holding(found: Rows) -> list[bool]:
@@ -126,6 +126,45 @@ def test_each_condition_on_a_base_can_fail() -> None:
     assert holding(rows(closed_ratio=0.94)) == [True, False, True, True]
     assert holding(rows(thinking_p90=39.0)) == [True, True, False, True]
     assert holding(rows(at=(0.0, 0.25, 0.5, 0.53125))) == [True, True, True, False]
+
+
+def test_the_page_compares_systems_methods_and_distances_on_each_base_that_has_rows() -> None:
+    def all_rows(base: int, system: str, right: int, **own: Any) -> list[dict[str, Any]]:
+        """Each row has one more right answer than the one before it."""
+        asked: list[tuple[str, str | None]] = [("no_thinking", f"0+{BUDGETS[0].partition('+')[2]}")]
+        asked += [(method, budget) for method in ("separate", "truncation", "s1") for budget in BUDGETS]
+        asked.append(("unconstrained", None))
+        usual = {"base": base, "mean_thinking_tokens": 30.0, "equations_right": 0.5, "closes_again_ratio": 0.25}
+        return [row(system, *each, (right + k) / PROBLEMS, **{**usual, **own}) for k, each in enumerate(asked)]
+
+    found = Rows(
+        [
+            *all_rows(1, "base", 16),
+            *all_rows(1, "e1", 32),
+            *all_rows(1, "e1", 48, seed=43),
+            *all_rows(1, "grpo_cut", 32),
+            *all_rows(2, "base", 32),
+        ],
+        range(PROBLEMS),
+    )
+    systems = list(page.systems(found))
+    assert [line[:3] for line in systems[1:]] == [
+        ("1", "base", "1"),
+        ("1", "e1", "2"),
+        ("1", "grpo_cut", "1"),
+        ("2", "base", "1"),
+    ]
+    shares = ("25.0%", "26.6%", "28.1%", "29.7%", "31.2%", "34.4%", "45.3%")  # 16 to 20, 22 and 29 of 64
+    assert systems[1][3:-2] == (*shares, "30", "50.0%", "25.0%") and systems[2][-2:] == ("", "")
+    assert [line[-1].partition(" ")[0] for line in systems[1:]] == ["+37.5", "", "+12.5", ""]
+    differences = {"separate minus s1": "-12.5", "s1 minus truncation": "+6.2", "separate minus truncation": "-6.2"}
+    methods = list(page.methods(found))[1:]
+    assert [line[0] for line in methods] == [name for name in differences for _ in range(3)]
+    assert all(cell.split()[0] == differences[line[0]] for line in methods for cell in line[3:])
+    assert len(list(page.gates(found))) == 1 + 4 * 2
+    near, *_, far = [line for line in page.nearness(found, np.linspace(0, 0.3, PROBLEMS).tolist()) if line[2] == "e1"]
+    assert (near[3], far[3]) == ("100.0%", "47.6%")  # the first are right, and farthest from what is trained on
+    assert [len(axis.lines) for axis in page.picture(found).axes] == [3, 1, 5, 3]
 
 
 def test_the_page_is_as_it_would_be_made_now() -> None:

@@ -112,7 +112,7 @@ class Client:
         """
         answer = await self.ask("completions", body)
         try:
-            return answer["choices"][0]
+            return {**answer["choices"][0]}
         except (KeyError, IndexError, TypeError) as error:
             raise ServerError(f"malformed response from {self.base_url}: {error!r}", 200) from error
 

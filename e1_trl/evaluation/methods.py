@@ -160,7 +160,8 @@ def mixed(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[C
     """Answer after another model's thinking (the paper's Table 2)."""
     prompt_ids = question.prompt_ids
     given = question.thinking
-    assert given is not None  # `Thinking.check` has looked for it
+    if given is None:
+        raise UserError("mixed needs the thinking of another model")
     if setting.close.marker.state_of(prompt_ids) is PromptState.CLOSED:
         raise UserError("mixed: the prompt has closed the thinking, so another model's cannot be put there")
     limit = question.budget.thinking_limit(len(prompt_ids), setting.close)

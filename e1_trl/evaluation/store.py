@@ -189,7 +189,10 @@ def read_facts(folder: Path) -> dict[str, Any]:
     if not file.exists():
         return {}
     try:
-        return dict(json.loads(file.read_text()))
+        facts = dict(json.loads(file.read_text()))
+        if not facts:
+            raise ValueError("it is empty")
+        return facts
     except (OSError, ValueError, TypeError) as error:
         raise StoreError(
             f"{file}, which says how the samples were drawn, cannot be read ({error}); name another folder"

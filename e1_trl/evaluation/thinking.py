@@ -36,6 +36,8 @@ class Thinking:
         """
         table = read(folder, ["model", "method", "problem", "sample", "token_ids", "thinking_tokens", "thinking_end"])
         facts = read_facts(folder)
+        if not facts:
+            raise StoreError(f"{folder} has answers, and no {FACTS}, which says how they were sampled")
         for name, ours in compared.items():
             if facts.get(name) != ours:
                 raise UserError(f"{folder} has {name} = {facts.get(name)!r}, this evaluation {ours!r}; must be equal")

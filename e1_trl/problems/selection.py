@@ -37,13 +37,14 @@ def decontaminate(problems: "Dataset", others: "Dataset", name: str) -> "Dataset
     """
     known = {normalised(problem) for problem in others["problem"]}
     overlap = [normalised(problem) in known for problem in problems["problem"]]
-    return _without(problems, overlap, f"occur in {name}") if any(overlap) else problems
+    remedy = "; train or evaluate on another dataset"
+    return _without(problems, overlap, f"occur in {name}", remedy) if any(overlap) else problems
 
 
-def _without(problems: "Dataset", named: list[bool], why: str) -> "Dataset":
+def _without(problems: "Dataset", named: list[bool], why: str, remedy: str = "") -> "Dataset":
     kept = [row for row, is_named in enumerate(named) if not is_named]
     if not kept:
-        raise UserError(f"all {len(problems)} problems {why}")
+        raise UserError(f"all {len(problems)} problems {why}{remedy}")
     logger.warning("left out %d of %d problems: they %s", len(problems) - len(kept), len(problems), why)
     return problems.select(kept)
 

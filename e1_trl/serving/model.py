@@ -115,7 +115,11 @@ class Model:
 
     @classmethod
     async def connect(cls, arguments: ModelArguments, efforts: Mapping[str, Effort] = {}, **more: Any) -> "Model":
-        """Find a model and its server, or raise a `UserError`; `efforts` and `more` are presets that clients get."""
+        """Find a model and its server; `efforts` and `more` are presets that replace the model's.
+
+        Raises:
+            UserError: one of them is missing or unusable, or the server keeps no thinking budget.
+        """
         known, marker, config = read_model(arguments)
         presets = replace(known, **more)
         default = presets.default
@@ -199,8 +203,10 @@ class Model:
                 fields["thinking_token_budget"] = kept + len(prompt_ids) - opened - len(marker.opener_ids)
             else:  # the model opens it, which are tokens of its thinking
                 fields["thinking_token_budget"] = max(0, thinking - len(marker.opener_ids))
-                forced = forced if thinking else marker.empty_ids or forced
-                thinking = thinking and max(thinking, len(marker.opener_ids))
+                if thinking:
+                    thinking = max(thinking, len(marker.opener_ids))  # the opener is sampled whole
+                else:
+                    forced = marker.empty_ids or forced
         most = None if budget.solution is None else thinking + len(forced) + budget.solution
         bounds = (self.close.context - longest, budget.total, most)
         fields["max_tokens"] = min(each for each in bounds if each is not None)
@@ -217,11 +223,14 @@ def last_index(ids: Sequence[int], part: Sequence[int]) -> int:
 
 
 async def check_server(upstream: Client, marker: Marker, config: str) -> int:
-    """Check that a server closes a thinking with the text that this model's is closed with, or raise a `UserError`.
+    """Check that a server closes a thinking with the text that this model's is closed with.
 
     Returns:
         The tokens that it lets a thinking have beyond its budget. vLLM 0.31 does so where the prompt holds an opener of
         several tokens: from the second step it counts from the opener's last token, as if all of it came then.
+
+    Raises:
+        UserError: it does not, or takes only the forced text for a close.
     """
     forced = marker.forced_ids
     many = 8 * marker.ids  # a prompt of one token or two ends vLLM's CPU engine in bfloat16

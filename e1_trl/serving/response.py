@@ -282,16 +282,17 @@ async def ask(model: Model, asked: ParsedRequest, path: str, request_id: str = "
 
 def join(known: Any, new: Any, name: str = "") -> Any:
     """Add what is new of an answer to what is known of it, and return it; choices and tool calls have an index."""
-    if known is None or new is None:
-        return known if new is None else new
-    if isinstance(known, dict):
-        return known | {key: join(known.get(key), value, key) for key, value in new.items()}
-    if name in INDEXED:
-        parts = {each["index"]: each for each in known}
+    if new is None:
+        return known
+    if name in INDEXED:  # two parts of one tool call may come in one event, the first one
+        parts = {each["index"]: each for each in known or ()}
         for each in new:
             parts[each["index"]] = join(parts.get(each["index"]), each)
         return [parts[index] for index in sorted(parts)]
+    if known is None:
+        return new
+    if isinstance(known, dict):
+        return known | {key: join(known.get(key), value, key) for key, value in new.items()}
     if isinstance(known, list) or name in GROWING:
-        known += new
-        return known
+        return known + new
     return new

@@ -126,7 +126,7 @@ def test_a_folder_of_another_format_is_refused_and_left_as_it_was(tmp_path: Path
     assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize("torn", ["", "{", "7"])
+@pytest.mark.parametrize("torn", ["", "{", "7", "{}", "[]"])
 def test_torn_settings_are_one_line_that_says_what_to_do(tmp_path: Path, torn: str) -> None:
     with Store.open(tmp_path, SETTINGS) as store:
         store.bind()
@@ -182,6 +182,11 @@ def test_the_goals_that_have_been_reached_are_remembered_in_order(tmp_path: Path
         store.reach(goals)
     with Store.open(tmp_path, SETTINGS) as store:
         assert store.goals() == goals
+        store._database.execute("UPDATE cells SET method = 'engine_native' WHERE method = 'truncation'")
+        with pytest.raises(
+            StoreError, match=r"answers of commit def .*unknown method 'engine_native'.*; name another folder"
+        ):
+            store.goals()
 
 
 def test_grades_are_remembered_but_for_those_that_a_busy_machine_may_give(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The proxy in front of a stub of vLLM: how it starts, what it sends, what it refuses, and how it holds out."""
 
+import contextlib
 import gc
 import os
 import re
@@ -7,13 +8,15 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from threading import Event, Thread
 from typing import Any
 
 import httpx
 import pytest
 from conftest import BASE, SERVED_CONTEXT, free_port
-from proxies import conversation, events, proxy_of
+from proxies import conversation, events, eventually, proxy_of
 from server_stub import TOKEN, ServerStub, stream_of
 
 from e1_trl import cli
@@ -385,3 +388,21 @@ def test_a_stream_without_its_thinking_has_none_of_its_tokens(stub: ServerStub) 
     choices = [choice for event in events(done.text) for choice in event["choices"]]
     shown = [each["token"] for choice in choices for each in choice["logprobs"]["content"]]
     assert shown == ["7", "8"] and [token for each in choices for token in each["token_ids"]] == [7, 8]
+
+
+def test_a_proxy_stops_though_an_answer_goes_on(stub: ServerStub) -> None:
+    end = Event()
+
+    def ask() -> None:
+        with contextlib.suppress(httpx.TransportError):
+            httpx.post(f"{url}/chat/completions", json=ASKED, timeout=30)
+
+    with proxy_of(stub.url) as url:
+        stub.respond = lambda body: end.wait(30) and answer(body)
+        asking = Thread(target=ask)
+        asking.start()
+        assert eventually(lambda: len(asked_of(stub)) == 1)
+        start = time.monotonic()
+    assert time.monotonic() - start < 10  # it has a second
+    end.set()
+    asking.join()

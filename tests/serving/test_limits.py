@@ -1,6 +1,7 @@
 """Limits of a request, and prompts in which a thinking budget of 0 is closed; no server is asked."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,9 +21,9 @@ PLAIN, OPENED, BEGUN = (
 )
 
 
-def limits_of(prompts: list[list[int]], budget: str, context: int = 64) -> Limits:
+def limits_of(prompts: list[list[int]], budget: str, context: int = 64, marker: Marker = MARKER) -> Limits:
     upstream: Any = None  # is not asked
-    model = Model(upstream, ThinkingClose(MARKER, context), BudgetPresets("nano", Budget(0, 8), {}))
+    model = Model(upstream, ThinkingClose(marker, context), BudgetPresets("nano", Budget(0, 8), {}))
     return asyncio.run(model.limit(ParsedRequest(Budget.parse(budget), None, "nano", {"prompt": prompts})))
 
 
@@ -43,6 +44,13 @@ def test_budgets_become_limits_of_one_request(
 ) -> None:
     fields = limits_of([prompt], budget).fields
     assert (fields.get("thinking_token_budget"), fields["max_tokens"]) == (thinking, tokens)
+
+
+def test_an_opener_of_more_tokens_than_the_thinking_takes_none_of_the_solution() -> None:
+    marker = replace(MARKER, opener_ids=(27, 28, 29))
+    for budget, thinking in (("1+6", 3), ("3+6", 3), ("8+6", 8)):
+        found = limits_of([[2, 4]], budget, marker=marker)
+        assert (found.thinking, found.fields["max_tokens"]) == (thinking, thinking + 1 + 6)
 
 
 def test_a_prompt_that_opens_nothing_and_may_not_think_is_closed() -> None:

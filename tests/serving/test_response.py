@@ -106,15 +106,16 @@ def test_what_may_become_a_word_is_held_back(text: str, words: list[str]) -> Non
 
 def test_parts_of_an_answer_become_one() -> None:
     whole: dict[str, Any] = {}
-    call = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a"'}}
+    begun = {"index": 0, "id": "c", "type": "function", "function": {"name": "f"}}
+    arguments = [{"index": 0, "function": {"arguments": text}} for text in ('{"a"', ": 1}")]
     parts: list[dict[str, Any]] = [
         {"message": {"role": "assistant", "content": ""}, "logprobs": None},
         {"message": {"reasoning": "a"}, "logprobs": {"content": [1]}},
-        {"message": {"reasoning": "b", "tool_calls": [call]}, "logprobs": {"content": [2]}},
-        {"message": {"tool_calls": [{"index": 0, "function": {"arguments": ": 1}"}}]}, "finish_reason": "tool_calls"},
+        {"message": {"reasoning": "b", "tool_calls": [begun, arguments[0]]}, "logprobs": {"content": [2]}},
+        {"message": {"tool_calls": [arguments[1]]}, "finish_reason": "tool_calls"},
     ]
     for part in parts:
         whole = join(whole, part)
     function = {"name": "f", "arguments": '{"a": 1}'}
-    message = {"role": "assistant", "content": "", "reasoning": "ab", "tool_calls": [{**call, "function": function}]}
+    message = {"role": "assistant", "content": "", "reasoning": "ab", "tool_calls": [{**begun, "function": function}]}
     assert whole == {"message": message, "logprobs": {"content": [1, 2]}, "finish_reason": "tool_calls"}
