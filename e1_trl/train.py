@@ -42,9 +42,9 @@ from e1_trl.training.callbacks import RewardState
 from e1_trl.training.cards import write_cards
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import load
-from e1_trl.training.dry_run import Recipe, show
+from e1_trl.training.dry_run import show
 from e1_trl.training.named_rewards import make_rewards
-from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe, resolved
+from e1_trl.training.recipe_as_run import E1ScriptArguments, Recipe, parse_recipe, resolved
 from e1_trl.training.rewards import Accuracy
 from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import Validation

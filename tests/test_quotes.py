@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
-from experiments.quotes.__main__ import QUOTES, failures
+from experiments.quotes.check import QUOTES, failures
 from experiments.results import FOLDER, Results, only
 from experiments.systems.measure import pack, unpack
 

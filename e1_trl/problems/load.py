@@ -153,7 +153,7 @@ def _find_columns(
         for column in (named,) if named else usual:
             if column in columns:
                 return column
-        missing = repr(named) if named else " or ".join(filter(None, [", ".join(usual[:-1]), usual[-1]]))
+        missing = repr(named) if named else " or ".join(usual)
         raise UserError(f"{where}: no column {missing}; the columns are {', '.join(columns)}; name one as {field}")
 
     usual = answer_type.columns

@@ -182,7 +182,7 @@ def read_tasks(
                     }
                 )
                 origins.add(task.source)
-    except (SandboxError, UserError) as error:
+    except SandboxError as error:
         raise UserError(f"{error}; {name} runs reference programs") from error
     # One title for all of them: the weakest tests decide.
     return rows, faults, "-".join(filter(None, [title, max(origins)]))

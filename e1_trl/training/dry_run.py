@@ -6,27 +6,24 @@ import math
 import reprlib
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 from transformers import TrainerState
-from trl import ModelConfig
 
-from e1_trl.answers.grade import Grade, Grader, Trial
-from e1_trl.answers.kinds import AnswerType
-from e1_trl.checkpoints.model_card import BaseModel
+from e1_trl.answers.grade import Grade, Trial
 from e1_trl.errors import UserError
 from e1_trl.marker import PromptState
 from e1_trl.problems.prompts import last_question, tokenize
 from e1_trl.problems.selection import normalised
 from e1_trl.rollout import Completion, ThinkingEnd
 from e1_trl.training.budgets import RolloutKey, key_of
-from e1_trl.training.config import E1Config, ModelFacts
+from e1_trl.training.config import E1Config
 from e1_trl.training.data import Problems
-from e1_trl.training.groups import Advantage, GroupReward
+from e1_trl.training.groups import GroupReward
 from e1_trl.training.progress import columns_of
-from e1_trl.training.rewards import Reward, name_of
+from e1_trl.training.recipe_as_run import Recipe
+from e1_trl.training.rewards import name_of
 
 SHORT = reprlib.Repr()
 SHORT.maxstring = 200
@@ -38,22 +35,6 @@ OPENS = {
 TRIED = 16  # problems whose prompts and accepted answers are tried
 
 Tried = Sequence[tuple[int, Trial, Grade]]  # number of a problem, trial, and its grade
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A checked recipe, with everything that is made of it before the model is loaded."""
-
-    args: E1Config
-    model: ModelConfig
-    facts: ModelFacts
-    problems: Problems
-    kind: AnswerType
-    grader: Grader
-    rewards: list[Reward]
-    advantage: Advantage | None  # in place of TRL's
-    checkpoint: str | None  # to resume from
-    origin: BaseModel  # for the model card
 
 
 def show(recipe: Recipe) -> None:

@@ -1,6 +1,7 @@
 """The recipe as it is run: its file and base, with the fields that the command line overrides.
 
-`E1ScriptArguments` has the fields that neither `E1Config` nor the model's records have.
+`E1ScriptArguments` has the fields that neither `E1Config` nor the model's records have, and a `Recipe` what is made of
+all of them.
 """
 
 import os
@@ -8,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments
 
@@ -17,8 +18,16 @@ from e1_trl.command_line import CommandParser, hints_of, read_entries
 from e1_trl.errors import UserError, user_errors
 from e1_trl.recipes import base_of, fields_of
 from e1_trl.training.arguments import SECRETS
-from e1_trl.training.config import E1Config
+from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.recipe_arguments import RecipeArguments
+
+if TYPE_CHECKING:
+    from e1_trl.answers.grade import Grader
+    from e1_trl.answers.kinds import AnswerType
+    from e1_trl.checkpoints.model_card import BaseModel
+    from e1_trl.training.data import Problems
+    from e1_trl.training.groups import Advantage
+    from e1_trl.training.rewards import Reward
 
 # Fields that are not published: `env` may hold keys, and whoever repeats a training neither resumes nor uploads it.
 OWN = frozenset(["env", "resume_from_checkpoint", "push_to_hub", "dry_run"])
@@ -44,6 +53,22 @@ class E1ScriptArguments(RecipeArguments, ScriptArguments):
             raise UserError("dataset_streaming is true; problems are checked before training, so they must be loaded")
         if self.ignore_bias_buffers:
             raise UserError("ignore_bias_buffers is true; it has no effect on GRPO, remove it")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A checked recipe, with everything that is made of it before the model is loaded."""
+
+    args: E1Config
+    model: ModelConfig
+    facts: ModelFacts
+    problems: "Problems"
+    kind: "AnswerType"
+    grader: "Grader"
+    rewards: "list[Reward]"
+    advantage: "Advantage | None"  # in place of TRL's
+    checkpoint: str | None  # to resume from
+    origin: "BaseModel"  # for the model card
 
 
 RECORDS = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)  # of all fields of a recipe

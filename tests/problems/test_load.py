@@ -129,7 +129,7 @@ def test_answers_are_not_needed_where_nothing_grades_them() -> None:
     ("fields", "missing"),
     [
         ({"problem_column": "text"}, "'text'; the columns are id, solution; name one as problem_column"),
-        ({}, "prompt, problem or question; the columns are id, solution; name one as problem_column"),
+        ({}, "prompt or problem or question; the columns are id, solution; name one as problem_column"),
         ({"problem_column": "id", "answer_column": "gold"}, "'gold'; .* are id, solution; name one as answer_column"),
     ],
 )
