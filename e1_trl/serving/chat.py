@@ -96,11 +96,13 @@ class Chat:
         presets = self._model.presets
         asked = ParsedRequest(self._budget, None, presets.name, {**presets.sampling, "messages": messages})
         solution = ""
+        has_ended = False
         async with ask(self._model, asked, "chat/completions") as answer:
             async for event in answer.read():
                 (part,) = event["choices"]
                 self._print(part["delta"].get("reasoning") or "", "dim")
-                if "thinking_end" in part and not solution:
+                if "thinking_end" in part and not has_ended:  # the last event has it again
+                    has_ended = True
                     forced = f" ‖{self._model.close.marker.text}‖" if part["thinking_end"] == "forced" else ""
                     self._print(forced + "\n", "bold yellow")
                 solution += part["delta"].get("content") or ""

@@ -40,8 +40,9 @@ class TokenCount:
 
     @property
     def parts(self) -> tuple[int, int, int]:
-        """Return the numbers of tokens of thinking, forced close and solution."""
-        return self.thinking, self.forced, len(self.ids) - self.thinking - self.forced
+        """Return the numbers of tokens of thinking, forced close and solution; before its end, all are thinking's."""
+        thinking = len(self.ids) if self.end is None else self.thinking
+        return thinking, self.forced, len(self.ids) - thinking - self.forced
 
     @property
     def is_full(self) -> bool:

@@ -89,6 +89,12 @@ def test_a_thinking_that_the_model_opens_or_the_prompt_closed_is_counted() -> No
     assert counted(PromptState.CLOSED, 0, (), [2, 5, 2, 2, 2]) == ("prompt", 0, 0, [2, 5, 2])
 
 
+def test_tokens_of_a_thinking_that_goes_on_are_its_own() -> None:
+    count = TokenCount(Limits(PromptState.OPENED, 9, (5,), 3, {}), marker_of((5,), (5,)))
+    count.add([2, 2, 2])  # as far as a client came that has left
+    assert count.parts == (3, 0, 0) and count.solution_ids == []
+
+
 def test_a_close_that_vllm_completes_is_forced() -> None:
     marker = marker_of((6, 7), (6, 7))
     count = TokenCount(Limits(PromptState.OPENED, 3, (6, 7), 3, {}), marker)
