@@ -138,7 +138,7 @@ PROBLEMS = $(if $(BENCHMARK),--benchmark $(BENCHMARK),--dataset_name $(DATASET))
 ASKED = $(PROBLEMS) --budgets $(BUDGETS) --methods $(METHODS) $(ARGS)
 
 eval: install  ## every budget and baseline: MODEL=… [BENCHMARK=… | DATASET=…] [BUDGETS=…] [METHODS=…]
-	@test -n "$(MODEL)" || { echo "make eval: MODEL is missing, e.g. make eval MODEL=runs/nano/e1 DATASET=runs/nano/data BUDGETS=64+32"; exit 2; }
+	@test -n "$(MODEL)" || { echo "make eval: MODEL is missing, e.g. make eval MODEL=runs/nano/e1 DATASET=runs/nano/data BUDGETS=64+32 ARGS='--config experiments/nano/evaluation.yaml'"; exit 2; }
 	e1 eval --model $(MODEL) $(ASKED)
 
 compare: install  ## the same for several models, reported together: MODELS="a b c" OUTPUT=folder

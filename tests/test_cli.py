@@ -20,7 +20,7 @@ from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import BudgetInfo
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import Model
-from e1_trl.recipes import resource
+from e1_trl.recipes import fields_of, read_mapping, resource, shipped
 from e1_trl.training.launch import command
 
 LAUNCH = [sys.executable, "-m", "accelerate.commands.launch"]
@@ -157,6 +157,24 @@ def test_what_nobody_says_is_what_a_machine_without_a_gpu_can_do(
     at = with_gpu.index(str(recipe)) + 1
     assert line == [*LAUNCH, *config, *with_gpu[len(LAUNCH) : at], *named, *with_gpu[at:], *precision]
     assert printed == (f"e1 train: no GPU found; using {', '.join(chosen)}, which you did not set\n" if chosen else "")
+
+
+@pytest.mark.parametrize("recipe", shipped("recipes"))
+def test_a_dry_run_of_every_recipe_needs_no_gpu_and_shows_its_steps(
+    recipe: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = command(["--config", recipe, "--dry_run", "true"], gpus=0)
+    fields = fields_of(resource("recipes", recipe))
+    own = read_mapping(resource("accelerate_configs", fields["accelerate_config"]))
+    if own.get("use_cpu"):
+        assert line[-2:] == ["--dry_run", "true"] and capsys.readouterr().out == ""
+        return
+    steps = str(own["num_processes"] * fields["gradient_accumulation_steps"])
+    words = ["--dtype", "float32", "--gradient_accumulation_steps", steps, "--bf16", "false"]
+    assert line[len(LAUNCH) : len(LAUNCH) + 2] == ["--config_file", str(resource("accelerate_configs", "cpu"))]
+    assert line[-8:] == ["--dry_run", "true", *words]
+    used = f"accelerate_config cpu, dtype float32, gradient_accumulation_steps {steps}, bf16 false"
+    assert capsys.readouterr().out == f"e1 train: no GPU found; using {used}, for the dry run\n"
 
 
 @pytest.mark.parametrize(

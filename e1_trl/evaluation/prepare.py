@@ -28,7 +28,7 @@ from e1_trl.evaluation.thinking import Thinking
 from e1_trl.marker import Marker, PromptState
 from e1_trl.problems.benchmarks import BENCHMARKS, Benchmark, find_benchmark
 from e1_trl.problems.load import load_benchmark, load_problems
-from e1_trl.problems.prompts import Prompt, compose, tokenize
+from e1_trl.problems.prompts import Prompt, compose, explain_loss, tokenize
 from e1_trl.provenance import installed_versions
 from e1_trl.report.conditions import Conditions
 
@@ -72,6 +72,8 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     day = _find_day(arguments, tokenizer)
     benchmark, problems, data = _load_problems(arguments, tokenizer, day)
     plan = _make_plan(arguments, setting, problems, cells)
+    if lost := explain_loss(tokenizer, problems[0].prompt, problems[0].prompts[""]):
+        logger.warning("%s; --instruction replaces the text after each problem", lost)
     vocabulary = digest(json.dumps(sorted(tokenizer.get_vocab().items())))
     compared = {"dataset": data, "vocabulary": vocabulary, "marker": list(setting.close.marker.ids)}
     thinking = None

@@ -2,29 +2,16 @@
 
 import json
 import logging
-import re
-import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from e1_trl.errors import UserError
+from e1_trl.problems.prompts import normalised
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 logger = logging.getLogger(__name__)
-
-# What LaTeX writes in several ways, or for the eye alone. Operators stay: they tell 2 - 3 from 2 + 3.
-STYLE = re.compile(
-    r"""\\(?:left|right|q?quad|displaystyle|limits|mbox|text(?:bf|it|rm)?|math(?:bf|it|rm))(?![a-z]) | \\!
-    | (?<=\\)[dtcl](?=frac|dots)         # \dfrac is \frac, \ldots is \dots
-    | (?<=\\[lg]e)q(?:slant)?(?![a-z])   # \leqslant is \le
-    | \[/?[bi]\]                         # italics on forums
-    | (?<!\d)\.|\.(?!\d)                # a full stop, no decimal point
-    | [\s$&,;:?'"`‘’“”~{}()\[\]\\]
-    """,
-    re.VERBOSE,
-)
 
 
 def decontaminate(problems: "Dataset", others: "Dataset", name: str) -> "Dataset":
@@ -47,11 +34,6 @@ def _without(problems: "Dataset", named: list[bool], why: str, remedy: str = "")
         raise UserError(f"all {len(problems)} problems {why}{remedy}")
     logger.warning("left out %d of %d problems: they %s", len(problems) - len(kept), len(problems), why)
     return problems.select(kept)
-
-
-def normalised(text: str) -> str:
-    """Remove from a text what two copies of one problem may differ in: case, spacing, punctuation, LaTeX style."""
-    return STYLE.sub("", unicodedata.normalize("NFKC", text).casefold())
 
 
 def named_in(file: Path) -> frozenset[str]:

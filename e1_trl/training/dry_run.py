@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import math
-import reprlib
 from array import array
 from collections.abc import Sequence
 from typing import Any
@@ -14,8 +13,7 @@ from transformers import TrainerState
 from e1_trl.answers.grade import Grade, Trial
 from e1_trl.errors import UserError
 from e1_trl.marker import PromptState
-from e1_trl.problems.prompts import last_question, tokenize
-from e1_trl.problems.selection import normalised
+from e1_trl.problems.prompts import SHORT, explain_loss, tokenize
 from e1_trl.rollout import Completion, ThinkingEnd
 from e1_trl.training.budgets import RolloutKey, key_of
 from e1_trl.training.config import E1Config
@@ -25,8 +23,6 @@ from e1_trl.training.progress import columns_of
 from e1_trl.training.recipe_as_run import Recipe
 from e1_trl.training.rewards import name_of
 
-SHORT = reprlib.Repr()
-SHORT.maxstring = 200
 OPENS = {
     PromptState.OPENED: "opened by the prompt",
     PromptState.NOTHING: "opened by the model, if at all",
@@ -105,12 +101,9 @@ def check_prompts(recipe: Recipe) -> None:
     problems = recipe.problems.train
     for at in range(min(TRIED, len(problems))):
         prompt = problems[at]["prompt"]
-        read = tokenizer.decode(tokenize(tokenizer, prompt, recipe.args.chat_template_kwargs or {}))
-        if normalised(last_question(prompt)) not in normalised(read):
-            raise UserError(
-                f"the chat template or the tokenizer loses a part of question {at}: expected "
-                f"{SHORT.repr(last_question(prompt))}, found {SHORT.repr(read)}"
-            )
+        ids = tokenize(tokenizer, prompt, recipe.args.chat_template_kwargs or {})
+        if lost := explain_loss(tokenizer, prompt, ids):
+            raise UserError(f"problem {at}: {lost}")
 
 
 def check_answers(recipe: Recipe, tried: Tried) -> None:

@@ -76,7 +76,8 @@ def make_parser(with_all_fields: bool = False) -> CommandParser:
 def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
     """Return the command line that trains: Python, `accelerate launch` with its options, `e1_trl.train` with its own.
 
-    Without a GPU, launcher and precision default to those of a CPU if neither recipe nor command line sets them.
+    Without a GPU, launcher and precision default to those of a CPU if neither recipe nor command line sets them; a dry
+    run takes them in any case.
 
     Args:
         argv: of `e1 train`.
@@ -97,15 +98,9 @@ def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
     accelerate_config = options.accelerate_config or fields.get("accelerate_config")
     given = {word.removeprefix("--").partition("=")[0] for word in overrides if word.startswith("--")}
     if not gpus:
-        chosen = []
-        if not accelerate_config and not _is_configured():
-            accelerate_config = "cpu"
-            chosen.append("accelerate_config cpu")
-        if all(name not in given and fields.get(name) is None for name in PRECISION):
-            overrides += ["--bf16", "false"]
-            chosen.append("bf16 false")
-        if chosen:
-            print(f"e1 train: no GPU found; using {', '.join(chosen)}, which you did not set", flush=True)
+        is_dry = "dry_run" in given and not options.accelerate_config
+        accelerate_config, chosen = _choose_for_cpus(accelerate_config, is_dry, fields, given)
+        overrides += [word for name, value in chosen.items() for word in (f"--{name}", value)]
     launch = [*LAUNCHER]
     if accelerate_config:
         file = resource("accelerate_configs", accelerate_config)
@@ -121,6 +116,34 @@ def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
     if options.num_processes is not None:
         launch += ["--num_processes", str(options.num_processes)]
     return [*launch, "-m", "e1_trl.train", *train, *overrides]
+
+
+def _choose_for_cpus(
+    name: str | None, is_dry: bool, recipe: Mapping[str, Any], given: Collection[str]
+) -> tuple[str | None, dict[str, str]]:
+    """Choose the Accelerate configuration and the fields that recipe and command line leave open, and print them.
+
+    A dry run also goes without the GPUs that the recipe names. Its one process accumulates the batches of all of them,
+    so that it shows the steps of the training.
+    """
+    chosen = {}
+    used = []
+    named = read_mapping(resource("accelerate_configs", name)) if name else {"use_cpu": True}
+    is_dry = is_dry and not named.get("use_cpu")
+    if is_dry:
+        steps = read_value(BATCH[1], recipe.get(BATCH[1], getattr(TrlFields, BATCH[1])), Count)
+        chosen = {"dtype": "float32", BATCH[1]: str(steps * named.get("num_processes", 1))}
+    if is_dry or (not name and not _is_configured()):
+        name = "cpu"
+        used.append("accelerate_config cpu")
+    if not {*PRECISION} & {*given} and (is_dry or all(recipe.get(each) is None for each in PRECISION)):
+        chosen["bf16"] = "false"
+    chosen = {field: value for field, value in chosen.items() if field not in given}
+    used += [f"{field} {value}" for field, value in chosen.items()]
+    if used:
+        why = "for the dry run" if is_dry else "which you did not set"
+        print(f"e1 train: no GPU found; using {', '.join(used)}, {why}", flush=True)
+    return name, chosen
 
 
 def check_processes(

@@ -226,6 +226,15 @@ def server_of(context: int | None) -> ServerStub:
     return ServerStub(models=[{"id": "m", "max_model_len": context}])
 
 
+def test_a_question_that_the_tokenizer_loses_is_told(
+    nano_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    prepared(nano_data, tmp_path, *AT)
+    assert "loses a part of a question" not in caplog.text
+    prepared(nano_data, tmp_path, *AT, "--instruction", "Put the answer into a box.")  # nano's tokenizer has few words
+    assert "loses a part of a question: expected" in caplog.text and "--instruction replaces" in caplog.text
+
+
 def test_the_context_of_a_server_is_that_of_the_evaluation(
     nano_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

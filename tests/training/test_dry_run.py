@@ -112,7 +112,7 @@ def test_a_dry_run_fails_where_the_template_or_the_tokenizer_loses_the_question(
 ) -> None:
     model = shutil.copytree(BASE, tmp_path / "model")
     words = ("--dataset_name", nano_data, "--output_dir", tmp_path / "run", "--model_name_or_path", model)
-    lost = "^the chat template or the tokenizer loses a part of question 0: expected .*, found "
+    lost = "^problem 0: the chat template or the tokenizer loses a part of a question: expected .*, found "
     with pytest.raises(UserError, match=lost):
         dry_run(*words, "--instruction", "Überlege gut.")  # of which the tokenizer knows no letter
     (model / "chat_template.jinja").write_text("<|user|>{{ messages[0].text }}<|assistant|><think>")
