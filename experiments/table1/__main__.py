@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 
 from e1_trl.atomic import write_atomically
@@ -52,6 +53,8 @@ def notes(rows: Mapping[str, Sequence[Row]], ratings: Sequence[Rating]) -> list[
         said.append(f"Codeforces is a rating, with its 95% interval over {contests} contests and its percentile.")
     if left_out := sorted({name for rating in ratings for name in rating.left_out}):
         said.append(f"The standings lack these contests and problems, which do not count: {', '.join(left_out)}.")
+    if unasked := {name for rating in ratings for name in rating.unasked}:
+        said.append(f"Problems of these contests that were not asked ({len(unasked)}) count as not solved.")
     return said
 
 
@@ -73,13 +76,18 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]
 
 def evaluate(arguments: argparse.Namespace, shared: Sequence[str]) -> None:
     """Evaluate every model on every benchmark, as far as that is missing."""
-    for benchmark in arguments.benchmarks:
-        line = [sys.executable, "-m", "e1_trl.cli", "eval", "--model", *arguments.models]
-        line += ["--output", str(arguments.output / benchmark), "--benchmark", benchmark]
+    for benchmark, model in product(arguments.benchmarks, arguments.models):
+        line = [sys.executable, "-m", "e1_trl.cli", "eval", "--model", model, "--benchmark", benchmark]
+        line += ["--output", str(folder_of(arguments.output, benchmark, model))]
         line += ["--budgets", *arguments.budgets, "--methods", *METHODS, *shared]
-        print(f"==> {NAMES[benchmark]}", flush=True)
+        print(f"==> {NAMES[benchmark]}: {model}", flush=True)
         if subprocess.run(line, check=False).returncode:
-            raise UserError(f"{benchmark} failed; the same command resumes")
+            raise UserError(f"{model} on {benchmark} failed; the same command resumes")
+
+
+def folder_of(output: Path, benchmark: str, model: str) -> Path:
+    """Folder of a model's evaluation on a benchmark."""
+    return output / benchmark / Model.parse(model).folder
 
 
 def write(arguments: argparse.Namespace) -> str:
@@ -89,11 +97,10 @@ def write(arguments: argparse.Namespace) -> str:
         StoreError, ValueError, OSError: one line about what is missing.
     """
     standings = None if arguments.standings is None else Standings.read(arguments.standings)
-    folders = [Model.parse(model).folder for model in arguments.models]
-    answers = {
-        name: samples.join([samples.read(arguments.output / name / folder, samples.FIGURES) for folder in folders])
-        for name in arguments.benchmarks
-    }
+    answers = {}
+    for name in arguments.benchmarks:
+        folders = [folder_of(arguments.output, name, model) for model in arguments.models]
+        answers[name] = samples.join([samples.read(folder, samples.FIGURES) for folder in folders])
     rows = {name: [each.row for each in summarize(table)] for name, table in answers.items()}
     ratings = rate(answers["codeforces"], standings) if standings and "codeforces" in answers else []
     lines, said = measured(rows, ratings), notes(rows, ratings)

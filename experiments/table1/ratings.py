@@ -171,6 +171,7 @@ class Rating:
         percentile: percent of all people whose rating is lower.
         contests: how many count: those that the standings have.
         left_out: contests that the standings lack, and problems that their contests lack.
+        unasked: problems of the contests that count, without an answer; they count as not solved.
     """
 
     model: str
@@ -180,6 +181,7 @@ class Rating:
     percentile: float
     contests: int
     left_out: tuple[str, ...]
+    unasked: tuple[str, ...]
 
 
 def rate(answers: pd.DataFrame, standings: Standings) -> list[Rating]:
@@ -198,7 +200,8 @@ def rate(answers: pd.DataFrame, standings: Standings) -> list[Rating]:
         parts = (None if pd.isna(part) else int(part) for part in budget)
         missing = [str(number) for number in tried if number not in standings.contests]
         missing += [f"{each.id}{index}" for each in contests for index in tried[each.id] if index not in each.problems]
-        place = (mean, standings.percentile(mean.mean), len(contests), tuple(missing))
+        unasked = [f"{each.id}{index}" for each in contests for index in each.problems if index not in tried[each.id]]
+        place = (mean, standings.percentile(mean.mean), len(contests), tuple(missing), tuple(unasked))
         ratings.append(Rating(model, method, str(Budget(*parts)), *place))
     return ratings
 

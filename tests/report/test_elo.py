@@ -164,6 +164,7 @@ def test_every_method_and_budget_is_rated_by_its_first_attempts() -> None:
     assert (some.rating, none.rating) == (Estimate(906, 811, 1001), Estimate(0, 0, 0))
     assert (some.model, some.method, some.budget) == ("m", "separate", "unlimited+8") and none.budget == "64+8"
     assert (some.percentile, some.contests, some.left_out) == (75.0, 2, ("3", "1Z"))
+    assert some.unasked == ("1C", "2B2")
     (few,) = rate(table([[True, False], [False, True]], names=["1A", "1B"]), STANDINGS)
     assert few.rating.mean == 1099  # 500 + 950 is more than what 300 have: rank 100
 

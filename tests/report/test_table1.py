@@ -1,7 +1,9 @@
 """The paper's Table 1: what was measured beside what was published, from tables of answers made up for it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -63,7 +65,8 @@ def test_models_stand_beside_the_published_rows(evaluated: Path) -> None:
 
 def test_with_standings_codeforces_is_a_rating(evaluated: Path) -> None:
     file = evaluated / "standings.json"
-    Standings({900: 50, 1100: 50}, {1: WITH_POINTS}).write(file)
+    harder = replace(WITH_POINTS, problems={**WITH_POINTS.problems, "D": 2000.0})
+    Standings({900: 50, 1100: 50}, {1: harder}).write(file)
     words = ["--models", "base", "e1", "--output", str(evaluated), "--benchmarks", "codeforces"]
     table1.write(table1.parse([*words, "--standings", str(file)])[0])
     text = (evaluated / "table1.md").read_text()
@@ -71,6 +74,21 @@ def test_with_standings_codeforces_is_a_rating(evaluated: Path) -> None:
     ratings = [int(row[3].split(" ")[0]) for row in (base, e1)]
     assert ratings[0] < ratings[1] and "th" in e1[3]
     assert "rating, with its 95% interval over 1 contests" in text
+    assert "Problems of these contests that were not asked (1) count as not solved." in text
+
+
+def test_each_model_is_evaluated_where_the_table_looks_for_it(evaluated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    done = SimpleNamespace(returncode=0)
+    commands = SimpleNamespace(run=lambda line, check: asked.append(" ".join(line)) or done)
+    monkeypatch.setattr(table1, "subprocess", commands)
+    for models in (["e1"], ["base", "e1"]):
+        table1.main(["--models", *models, "--output", str(evaluated), "--benchmarks", "aime2024"])
+    expected = ["e1", "base", "e1"]
+    assert all(
+        f" --model {model} --benchmark aime2024 --output {evaluated}/aime2024/{model} " in line
+        for model, line in zip(expected, asked, strict=True)
+    )
 
 
 def test_the_documents_have_the_published_rows_as_they_are_now() -> None:
