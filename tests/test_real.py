@@ -55,6 +55,12 @@ def test_sums_are_true_and_only_their_results_are_learnt() -> None:
 def test_equations_are_found_in_words_and_checked() -> None:
     said = ["2..5 + 7 = 12.\nSo 12*$2=$25", "1,000/4 = 250</think>", "She has 3 apples and 5-2 are left", "7/0 = 0"]
     assert [equations_right(text) for text in said] == [[True, False], [True], [], [False]]
+    assert equations_right("16 - 3 - 4 = 9, 2 + 3 * 4 = 14, 2 + 3 x 4 = 20, $1,000/4/5 = $50") == [
+        True,
+        True,
+        False,
+        True,
+    ]
 
 
 def test_a_base_is_made_in_two_stages_but_for_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

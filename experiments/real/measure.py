@@ -6,7 +6,6 @@ these are a second chance (`experiments.systems.compare`).
 """
 
 import json
-import operator
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,8 +32,8 @@ TIGHT = BUDGETS[1]  # which E1 is trained at
 E1, FREE = "e1", "unconstrained"
 BANNED = " banned"  # ends the name of a base without the first token of some sentences
 NUMBER = r"\$?(\d[\d,]*(?:\.\d+)?)"
-EQUATION = re.compile(rf"{NUMBER} ?([-+*x/]) ?{NUMBER} ?= ?{NUMBER}")
-OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "x": operator.mul, "/": operator.truediv}
+TERM = re.compile(rf"([-+*x/]?) ?{NUMBER}")
+EQUATION = re.compile(rf"({NUMBER}(?: ?[-+*x/] ?{NUMBER})+) ?= ?{NUMBER}")
 IN_TRAINING = {"reward": "reward", "thinking/forced_ratio": "forced", "solution/truncated_ratio": "truncated"}
 IN_TRAINING |= {"frac_reward_zero_std": "groups_alike"}
 SENTENCE_END = (".", "!", "?", "\n")
@@ -108,7 +107,9 @@ def minus(ones: Values, others: Values | None = None) -> Comparison:
 
 
 def points(found: Comparison) -> str:
-    """A difference in points with its interval: `+3.5 (+1.9 to +5.1)`."""
+    """A difference in points with its interval, `+3.5 (+1.9 to +5.1)`; without one where nothing differs."""
+    if found.error == 0 == found.difference:
+        return "no difference"
     low, high = found.interval
     return f"{100 * found.difference:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
 
@@ -142,12 +143,21 @@ class Rows:
 
 def equations_right(text: str) -> list[bool]:
     """Find the equations of a text, and say of each whether its result is what its left side comes to."""
-    found = []
-    for left, sign, right, result in EQUATION.findall(text):
-        one, other, said = (float(each.replace(",", "")) for each in (left, right, result))
-        by_zero = sign == "/" and other == 0
-        found.append(not by_zero and abs(OPERATORS[sign](one, other) - said) < 0.01)
-    return found
+    return [abs(_value(left) - float(said.replace(",", ""))) < 0.01 for left, *_, said in EQUATION.findall(text)]
+
+
+def _value(chain: str) -> float:
+    """Compute the left side of an equation; NaN if it divides by zero."""
+    summands = [0.0]
+    for sign, text in TERM.findall(chain):
+        number = float(text.replace(",", ""))
+        if sign == "/":
+            summands[-1] = summands[-1] / number if number else np.nan
+        elif sign in ("*", "x"):
+            summands[-1] *= number
+        else:
+            summands.append(-number if sign == "-" else number)
+    return sum(summands)
 
 
 def sentence_starts(thoughts: Iterable[Sequence[int]], tokenizer: PreTrainedTokenizerBase) -> Counter[int]:
