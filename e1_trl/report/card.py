@@ -81,7 +81,7 @@ def check(folder: Path, results: Sequence[Path], name: str) -> "dict[str, tuple[
     """Read evaluations of the model in a folder; return each folder with its answers, by benchmark, under a name.
 
     Raises:
-        UserError: an evaluation is of other weights, or two are on one benchmark.
+        UserError: an evaluation is of other or changed weights, or two are on one benchmark.
         StoreError: an evaluation is not finished.
     """
     from e1_trl.checkpoints.checkpoint import Checkpoint
@@ -97,6 +97,8 @@ def check(folder: Path, results: Sequence[Path], name: str) -> "dict[str, tuple[
                 f"{result} is not an evaluation of the weights in {folder}: it is of {run['model']}, and they are "
                 f"{own}; evaluate that folder itself"
             )
+        if changed := [*(["logit_bias"] if run.get("logit_bias") else []), *sorted(run["engine"].keys() - {"dtype"})]:
+            raise UserError(f"{result} was sampled with {', '.join(changed)}, not from the model as it is")
         benchmark = str(answers["benchmark"].iloc[0])
         if benchmark in found:
             raise UserError(f"{result} is a second evaluation on {benchmark}; name one of them")

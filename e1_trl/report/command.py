@@ -7,6 +7,7 @@ r"""`e1 report`: report on finished evaluations together. To publish, name the r
 import argparse
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from e1_trl.arguments import Count, Natural, Positive
@@ -29,8 +30,10 @@ def make_parser() -> CommandParser:
     add("--page_problems", hint=Natural, default=200, help="Most problems shown on the page; 0 makes no page.")
     group = "grading"
     add("--regrade", action="store_true", group=group, help="Grade all answers again, without sampling anything.")
-    add("--grading_time_limit", hint=Positive, default=5.0, group=group, help="Seconds after which grading is stopped.")
-    add("--grading_workers", hint=Count, default=1, group=group, help="Processes that grade.")
+    limit = "Seconds after which grading is stopped. Default: those of the evaluation."
+    add("--grading_time_limit", hint=Positive, group=group, help=limit)
+    workers = "Processes that grade. Default: as in an evaluation, one for each core, 32 at most."
+    add("--grading_workers", hint=Count, group=group, help=workers)
     group = "publishing"
     add("--name", group=group, help="Write NAME.md, NAME.json, NAME-budget.png … in place of report.md, results.json …")
     add("--document", hint=Path, group=group, help="Markdown file that gets the table of ROWS in its section SECTION.")
@@ -79,9 +82,13 @@ def regrade(arguments: argparse.Namespace) -> None:
     from e1_trl.answers.arguments import GradingArguments
     from e1_trl.answers.kinds import make_grader
     from e1_trl.report import samples
+    from e1_trl.report.conditions import Conditions
 
     for folder in arguments.folders:
-        kind = str(samples.read(folder, ["grader"])["grader"].iloc[0])
-        grading = GradingArguments(grader=kind, grading_time_limit=arguments.grading_time_limit)
-        with make_grader(grading, arguments.grading_workers) as grader:
-            samples.regrade(folder, grader)
+        first = samples.read(folder, ["grader", "conditions"]).iloc[0]
+        before = Conditions.from_text(first["conditions"])
+        usual = before.grading_time_limit or GradingArguments.grading_time_limit
+        limit = arguments.grading_time_limit or usual
+        grading = GradingArguments(grader=first["grader"], grading_time_limit=limit)
+        with make_grader(grading, arguments.grading_workers or samples.grading_workers()) as grader:
+            samples.regrade(folder, grader, replace(before, grading_time_limit=limit).as_text())

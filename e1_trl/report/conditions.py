@@ -11,6 +11,8 @@ from typing import Any, Self
 
 import pandas as pd
 
+LATER = ("vocabulary", "prompts", "independent", "grading_time_limit")  # conditions that older tables do not tell
+
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
@@ -38,6 +40,10 @@ class Conditions:
     engine: Mapping[str, Any]  # arguments of the engine; a server has its own
     versions: Mapping[str, str]  # of the packages that have a say in the samples
     logit_bias: Mapping[str, float] | None = None  # numbers added to logits, by token id; `None`: nothing
+    vocabulary: str | None = None  # digest of the tokenizer's; `None`, as in the three that follow: not recorded
+    prompts: str | None = None  # digest of them as token ids
+    independent: bool | None = None  # whether budgets and methods shared no samples
+    grading_time_limit: float | None = None  # seconds
 
     def values(self) -> dict[str, Any]:
         """Return all conditions by name, in their order, with the methods' options in the place of `options`."""
@@ -58,10 +64,11 @@ class Conditions:
         return cls(**own, options={name: value for name, value in found.items() if value is not None})
 
     def unlike(self, other: "Conditions") -> tuple[str, ...]:
-        """Return the names of the conditions that differ."""
+        """Return the names of the conditions that differ, as far as both tables have recorded them."""
         mine = self.values()
         others = other.values()
-        return tuple(name for name in mine | others if mine.get(name) != others.get(name))
+        unknown = {name for name in LATER if None in (mine[name], others[name])}
+        return tuple(name for name in mine | others if name not in unknown and mine.get(name) != others.get(name))
 
     def said(self, names: Iterable[str]) -> str:
         """Write the conditions of these names in words."""

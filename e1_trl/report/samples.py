@@ -6,6 +6,7 @@ list of requests. It is written in parts, since all answers at once may not fit 
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 FILE = "samples.parquet"
 SEGMENTS = "segments.sqlite"  # what an evaluation writes first
 READ_AT_A_TIME = 1000  # answers
+MAX_GRADING_WORKERS = 32  # a program may take gigabytes
 
 ASKED = [
     pa.field("model", pa.string(), nullable=False),
@@ -122,18 +124,37 @@ def write(parts: pd.DataFrame | Iterable[pd.DataFrame], folder: Path) -> None:
     Raises:
         StoreError: the file could not be written, as on a full disk.
         KeyError, ValueError, pa.ArrowException: a column is missing, or has values that `SCHEMA` does not allow.
+        Exception: of the parts, as whoever makes them has raised it.
     """
+    failures: list[OSError] = []
+
+    def made_parts() -> Iterator[pd.DataFrame]:
+        try:
+            yield from [parts] if isinstance(parts, pd.DataFrame) else parts
+        except OSError as error:  # of a grader, say, and not of the file that is written
+            failures.append(error)
+            raise
 
     def write_parts(path: Path) -> None:
         with pq.ParquetWriter(path, SCHEMA, compression="zstd", write_page_checksum=True) as file:
-            for part in [parts] if isinstance(parts, pd.DataFrame) else parts:
+            for part in made_parts():
                 file.write_table(pa.Table.from_pandas(part, schema=SCHEMA, preserve_index=False))
 
-    write_atomically(folder / FILE, write_parts)
+    try:
+        write_atomically(folder / FILE, write_parts)
+    except StoreError:
+        if failures:
+            raise failures[0] from None
+        raise
 
 
-def regrade(folder: Path, grader: "Grader") -> None:
-    """Grade the answers of a finished evaluation again, with the accepted answers in the table.
+def grading_workers() -> int:
+    """Return the number of processes that grade an evaluation: one for each core, up to a limit."""
+    return min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)))
+
+
+def regrade(folder: Path, grader: "Grader", conditions: str) -> None:
+    """Grade the answers of a finished evaluation again, with the accepted answers in the table, under `conditions`.
 
     Raises:
         StoreError: the file could not be written, as on a full disk.
@@ -141,7 +162,8 @@ def regrade(folder: Path, grader: "Grader") -> None:
     """
     with pq.ParquetFile(folder / FILE, page_checksum_verification=True) as file:
         parts = (_as_pandas(pa.Table.from_batches([batch])) for batch in file.iter_batches(READ_AT_A_TIME))
-        write(graded(parts, file.metadata.num_rows, grader), folder)
+        asked = (part.assign(conditions=conditions) for part in parts)
+        write(graded(asked, file.metadata.num_rows, grader), folder)
 
 
 class Known(Protocol):

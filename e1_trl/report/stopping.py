@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from e1_trl.answers.grade import Outcome
 from e1_trl.report import statistics
+from e1_trl.report.conditions import Conditions
 from e1_trl.report.rows import REFERENCE
 from e1_trl.report.samples import PLACE, budget_of, texts
 from e1_trl.rollout import ThinkingEnd
@@ -106,11 +107,13 @@ class _Thoughts:
 
 
 def stopping(table: pd.DataFrame, votes: bool) -> list[Stopping]:
-    """Analyse each model and solution budget with one thought for several thinking budgets.
+    """Analyse each model and solution budget with one thought for several thinking budgets, not sampled for each.
 
     Rules by agreement need answers that can be compared (`votes`), as those of mathematics.
     """
-    separate = table[(table["method"] == REFERENCE) & table["thinking_budget"].notna()]
+    independent = [text for text in table["conditions"].unique() if Conditions.from_text(text).independent]
+    shared = ~table["conditions"].isin(independent)
+    separate = table[(table["method"] == REFERENCE) & table["thinking_budget"].notna() & shared]
     groups = separate.groupby(["model", "solution_budget"], sort=False, dropna=False)
     found = (_stopping(own, votes) for _, own in groups)
     return [each for each in found if each is not None]

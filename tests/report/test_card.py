@@ -33,7 +33,9 @@ def evaluation(folder: Path, weights: str, benchmark: str = "gsm8k", **more: obj
     cells = [cell(right(3, 5), 8), cell(right(4, 5), 16), cell(right(5, 5), None, None, method="unconstrained")]
     cells.append(cell(right(1, 5), 8, method="truncation"))
     stored(folder, *(each.assign(benchmark=benchmark) for each in cells))
-    (folder / "run.json").write_text(json.dumps({"model": weights, "thinking_from": None, **more}))
+    (folder / "run.json").write_text(
+        json.dumps({"model": weights, "thinking_from": None, "engine": {"dtype": "auto"}, **more})
+    )
     return folder
 
 
@@ -108,6 +110,8 @@ def test_numbers_that_are_not_this_models_are_refused_and_the_card_is_left(check
         "is not an evaluation of the weights": [evaluation(tmp_path / "other", "0" * 16)],
         "it is of served": [evaluation(tmp_path / "served", f"served: e1, {own}")],
         "not an evaluation": [evaluation(tmp_path / "mixed", own, thinking_from="abc")],
+        "was sampled with logit_bias, not": [evaluation(tmp_path / "biased", own, logit_bias={"1": -100.0})],
+        "was sampled with quantization, not": [evaluation(tmp_path / "fp8", own, engine={"quantization": "fp8"})],
         "is a second evaluation on gsm8k": [evaluation(tmp_path / name, own) for name in ("one", "two")],
         "nothing is not an evaluation, and contains none": [tmp_path / "nothing"],
     }

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fabricated import CONDITIONS, cell, right, stored
 
+from e1_trl.answers import kinds
 from e1_trl.errors import UserError
 from e1_trl.report import samples
 from e1_trl.report.command import main
@@ -103,6 +104,12 @@ def test_a_report_warns_of_thoughts_without_an_answer_and_of_models_that_are_not
     for text in (report, page, " ".join(capsys.readouterr().out.split())):
         assert warning in text and sizes in text
     assert "| e1 | separate | 16+8 | 30.0% |" in report and "| 0% | 100% | 0% |\n" in report
+    base = Path(evaluations[0])
+    answers = samples.read(base)
+    once = stored(tmp_path / "once", answers[(answers["method"] == "separate") | (answers["sample"] == 0)])
+    assert reported(tmp_path / "once", str(once))[1]["not_compared"] == [
+        "base, methods and separate (10 problems, 1 each, against 10 problems, 2 each): truncation 64+8"
+    ]
     usual, results = reported(tmp_path / "usual", evaluations[0])
     assert "Not compared" not in usual and "end-of-sequence" not in usual and results["not_compared"] == []
 
@@ -154,10 +161,23 @@ def test_what_cannot_be_published_is_one_line_and_changes_nothing(
     assert prose.read_text() == PROSE and not (tmp_path / "x").exists()
 
 
-def test_grading_anew_changes_the_stored_answers(evaluations: list[str]) -> None:
+def test_grading_anew_changes_the_stored_answers_within_the_time_that_they_had(
+    evaluations: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = Path(evaluations[0])
-    samples.write(samples.read(folder).assign(solution=r"\boxed{0}", outcome="wrong"), folder)
+    own = replace(CONDITIONS, grading_time_limit=9.0).as_text()
+    samples.write(samples.read(folder).assign(solution=r"\boxed{0}", outcome="wrong", conditions=own), folder)
+    make_grader = kinds.make_grader
+    limits = []
+    monkeypatch.setattr(
+        kinds,
+        "make_grader",
+        lambda given, workers: limits.append((given.grading_time_limit, workers)) or make_grader(given, workers),
+    )
+    reported(folder, str(folder), "--regrade", "--grading_time_limit", "8", "--grading_workers", "1")
     _, results = reported(folder, str(folder), "--regrade")
+    assert limits == [(8.0, 1), (8.0, samples.grading_workers())]
+    assert results["conditions"][0]["conditions"]["grading_time_limit"] == 8.0
     found = samples.read(folder)
     assert (found["outcome"] == "correct").tolist() == (found["problem"] == 0).tolist()
     assert results["rows"][0]["accuracy"] == 0.1

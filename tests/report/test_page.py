@@ -23,8 +23,14 @@ from e1_trl.report.page import choose_places
 from e1_trl.report.rows import Row
 from e1_trl.report.tables import accuracies
 from e1_trl.report.training_log import TrainingLog
+from e1_trl.rollout import ThinkingEnd
 
 PACKED = ("items", "steps")
+
+
+def test_the_page_has_words_for_every_end_of_a_thinking() -> None:
+    (ends,) = re.findall(r"const ENDS = \{(.*?)\};", (page.TEMPLATES / "page_data.js").read_text(), re.S)
+    assert re.findall(r'(\w+): "', ends) == list(ThinkingEnd)
 
 
 def scripts_of(page: str) -> list[str]:

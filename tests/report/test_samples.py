@@ -1,13 +1,13 @@
 """The table of answers: what is written is read, and what is not ours is refused by name."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fabricated import cell
+from fabricated import CONDITIONS, cell
 
 from e1_trl.answers.grade import Grade, Grader, Outcome
 from e1_trl.atomic import StoreError
@@ -59,6 +59,13 @@ def test_a_table_without_a_column_or_with_a_hole_is_not_written(tmp_path: Path) 
         samples.write(table.drop(columns="outcome"), tmp_path)
     with pytest.raises(ValueError, match="solution"):
         samples.write(table.assign(solution=None), tmp_path)
+
+    def refused() -> Iterator[pd.DataFrame]:
+        yield table
+        raise ConnectionRefusedError("of a grader's own server")
+
+    with pytest.raises(ConnectionRefusedError, match="of a grader's own server"):
+        samples.write(refused(), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -136,7 +143,7 @@ def test_parts_make_the_same_answers_as_the_whole_and_are_graded_anew(tmp_path: 
     found = samples.read(tmp_path)
     samples.write(pd.concat(parts, ignore_index=True), tmp_path)
     pd.testing.assert_frame_equal(samples.read(tmp_path), found)
-    samples.regrade(tmp_path, LengthGrader("2"))
+    samples.regrade(tmp_path, LengthGrader("2"), CONDITIONS.as_text())
     assert samples.read(tmp_path)["outcome"].tolist() == ["wrong"] * 5
 
 

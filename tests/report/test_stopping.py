@@ -1,7 +1,9 @@
 """Budgets at which thoughts could have stopped, with numbers worked out by hand."""
 
+from dataclasses import replace
+
 import pandas as pd
-from fabricated import cell
+from fabricated import CONDITIONS, cell
 
 from e1_trl.report.stopping import Stopping, stopping
 from e1_trl.rollout import ThinkingEnd
@@ -103,5 +105,7 @@ def test_thoughts_sampled_for_each_budget_or_answered_at_one_say_nothing() -> No
     table = thoughts()
     table.loc[(table["problem"] == 3) & (table["thinking_budget"] == 32), "thinking_tokens"] = 9  # was closed after 12
     assert not stopping(table, votes=True)
+    own = replace(CONDITIONS, independent=True).as_text()
+    assert not stopping(thoughts().assign(thinking_end="forced", conditions=own), votes=True)
     apart = thoughts()
     assert not stopping(apart[(apart["problem"] < 2) == (apart["thinking_budget"] == 8)], votes=True)
