@@ -1,13 +1,14 @@
 """The file `budget.json` beside a trained model's weights: budgets and texts to sample the model with."""
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import hf_hub_download
-from huggingface_hub.errors import EntryNotFoundError, HFValidationError
+from huggingface_hub.errors import EntryNotFoundError, HFValidationError, LocalEntryNotFoundError
 
 from e1_trl.atomic import write_atomically
 from e1_trl.budget import Budget
@@ -15,6 +16,8 @@ from e1_trl.errors import UserError, user_errors
 from e1_trl.marker import Marker
 
 FILE = "budget.json"
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +131,7 @@ class BudgetInfo:
 def find_file(model: str, name: str, revision: str | None) -> Path | None:
     """Return the path of a file of a model in a folder or on the Hub; None if it has no such file.
 
-    Without a connection it is None, too, if the file is not in the cache.
+    Without a connection it is None, too, if the file is not in the cache; a warning says so.
 
     Raises:
         UserError: the Hub has no such model or revision.
@@ -138,5 +141,8 @@ def find_file(model: str, name: str, revision: str | None) -> Path | None:
     with user_errors(f"{model} is not a folder; its {name} cannot be read from the Hub", OSError, HFValidationError):
         try:
             return Path(hf_hub_download(model, name, revision=revision))
+        except LocalEntryNotFoundError:
+            logger.warning("%s of %s is not in the cache, and the Hub cannot be asked; taken to have none", name, model)
         except EntryNotFoundError:
-            return None
+            pass
+    return None

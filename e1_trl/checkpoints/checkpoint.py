@@ -9,7 +9,10 @@ from huggingface_hub import snapshot_download
 from transformers.utils import cached_file, extract_commit_hash, has_file
 from transformers.utils.peft_utils import find_adapter_config_file
 
+from e1_trl.checkpoints.budget_file import find_file
 from e1_trl.errors import UserError, user_errors
+
+ORIGIN = "e1/origin.json"  # of a trained model: its base, and the commit of the base on the Hub
 
 # Values that vLLM needs in an adapter's configuration, where they are set, to serve it as it was trained.
 PLAIN_LORA = {
@@ -31,6 +34,7 @@ class Checkpoint:
     revision: str | None = None  # branch, tag or commit on the Hub, of the adapter if there is one, else of the model
     adapter: str | None = None  # folder or Hub id of the adapter
     rank: int = 0  # of the adapter
+    base_revision: str | None = None  # revision of the adapter's base that was trained; None: the newest
 
     @classmethod
     def find(cls, name: str, revision: str | None) -> "Checkpoint":
@@ -51,7 +55,9 @@ class Checkpoint:
         if other or config["base_model_name_or_path"] is None or config["r"] > max(VLLM_LORA_RANKS):
             what = ", ".join(f"{key} = {config.get(key)!r}" for key in [*other, "base_model_name_or_path", "r"])
             raise UserError(f"{name}: vLLM serves plain LoRA adapters only ({what}); merge it into its base first")
-        return cls(config["base_model_name_or_path"], revision, adapter=name, rank=config["r"])
+        base = config["base_model_name_or_path"]
+        trained = _trained_revision(name, revision, base, config.get("revision"))
+        return cls(base, revision, adapter=name, rank=config["r"], base_revision=trained)
 
     @property
     def tokenizer(self) -> dict[str, str | None]:
@@ -69,8 +75,8 @@ class Checkpoint:
 
     @property
     def model_revision(self) -> str | None:
-        """Revision of the weights; None, the newest, for the base of an adapter."""
-        return self.revision if self.adapter is None else None
+        """Revision of the weights; of an adapter, that of its base; None: the newest."""
+        return self.revision if self.adapter is None else self.base_revision
 
     def fingerprint(self) -> str:
         """Identify the weights: by a hash of a folder's files, or by the commit on the Hub.
@@ -87,6 +93,17 @@ class Checkpoint:
 def served_rank(rank: int) -> int:
     """Return the smallest rank that vLLM can reserve and that is at least `rank`."""
     return next(each for each in VLLM_LORA_RANKS if each >= rank)
+
+
+def _trained_revision(adapter: str, revision: str | None, base: str, recorded: str | None) -> str | None:
+    """Return the revision of an adapter's base that was trained: what PEFT has recorded, else our `ORIGIN`."""
+    if Path(base).is_dir():
+        return None
+    if recorded is not None:
+        return recorded
+    file = find_file(adapter, ORIGIN, revision)
+    origin = {} if file is None else json.loads(file.read_text())
+    return origin["commit"] if origin.get("base") == base else None
 
 
 def _fingerprint(name: str, revision: str | None, config: str) -> str:

@@ -30,7 +30,7 @@ from huggingface_hub import ModelCard, ModelCardData
 from e1_trl.atomic import write_atomically
 from e1_trl.checkpoints.budget_file import FILE as BUDGET
 from e1_trl.checkpoints.budget_file import BudgetInfo, find_file
-from e1_trl.checkpoints.checkpoint import Checkpoint, served_rank
+from e1_trl.checkpoints.checkpoint import ORIGIN, Checkpoint, served_rank
 from e1_trl.errors import UserError
 from e1_trl.marker import opener_of
 from e1_trl.provenance import FILE as PROVENANCE
@@ -40,7 +40,6 @@ README = "README.md"
 OTHERS = f"_{README}"  # no training uploads what begins with _
 DETAILS = "e1"  # folder of the files that the card links to
 RESULTS = f"{DETAILS}/results-"  # beginning of the paths of results
-ORIGIN = f"{DETAILS}/origin.json"
 RECIPE = f"{DETAILS}/recipe.yaml"
 VERSIONS = f"{DETAILS}/versions.txt"
 LICENSE = ("license", "license_name", "license_link")

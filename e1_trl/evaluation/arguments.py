@@ -13,7 +13,7 @@ from e1_trl.arguments import Count, Fraction, Natural, Share, Url, Within, json_
 from e1_trl.budget import BudgetArguments
 from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError
-from e1_trl.evaluation.methods import METHODS, MethodOptions
+from e1_trl.evaluation.methods import METHODS, MIXED, MethodOptions
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import BENCHMARKS, find_benchmark
 
@@ -110,7 +110,7 @@ class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
         metavar="METHOD",
     )
     thinking_from: Path | None = option(
-        None, "Folder of the finished evaluation whose model does the thinking in the method mixed."
+        None, "Folder of the finished evaluation whose model does the thinking in the method mixed, the only one then."
     )
 
     samples: Count | None = option(
@@ -160,8 +160,13 @@ class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.model) > 1 and (self.output is None or self.name is not None or self.revision is not None):
-            raise UserError("several models need output, and no name or revision; write MODEL@REVISION")
+        of_one = (self.name, self.revision, self.served_model_name)
+        if len(self.model) > 1 and (self.output is None or any(each is not None for each in of_one)):
+            raise UserError(
+                "several models need output, and no name, revision or served_model_name; write MODEL@REVISION"
+            )
+        if self.thinking_from is not None and self.methods != [MIXED]:
+            raise UserError(f"thinking_from needs --methods mixed alone, whose rows it names; it is {self.methods}")
         if len({model.folder for model in self.models}) < len(self.model):
             raise UserError(f"two of the models have one name: {' '.join(map(str, self.models))}")
         if (self.benchmark is None) == (self.dataset_name is None):

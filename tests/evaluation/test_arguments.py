@@ -67,7 +67,7 @@ def test_two_models_never_share_a_folder(tmp_path: Path, monkeypatch: pytest.Mon
     assert not any("/" in folder or folder.startswith(".") for folder in folders)
 
 
-SEVERAL = "several models need output, and no name or revision; write MODEL@REVISION"
+SEVERAL = "several models need output, and no name, revision or served_model_name; write MODEL@REVISION"
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,7 @@ SEVERAL = "several models need output, and no name or revision; write MODEL@REVI
         (["a/b", "a--b", "--output", "x"], "two of the models have one name: a/b a--b"),
         (["a", "b", "--output", "x", "--revision=v1"], SEVERAL),
         (["a", "b", "--output", "x", "--name", "b"], SEVERAL),
+        (["a", "b", "--output", "x", "--served_model_name", "b"], SEVERAL),
         (["a", "b"], SEVERAL),
     ],
 )

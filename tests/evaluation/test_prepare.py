@@ -69,6 +69,7 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(
         ("^no answer from http://127.0.0.1:9/v1", (*nano, "--base_url", "http://127.0.0.1:9/v1")),
         ("'x\\+16': 'x' is neither a number", (*nano, "--budgets", "x+16")),
         ("needs thinking_from", ("--dataset_name", tmp_path / "none", "--methods", "mixed")),
+        ("thinking_from needs --methods mixed alone", (*nano, "--thinking_from", tmp_path)),
         ("name either a benchmark or a dataset_name", (*nano, "--benchmark", "amc")),
         ("has no chat template", (*nano, "--model", model)),
         ("which has no revision 'v1'", (*nano, "--revision", "v1")),
@@ -299,7 +300,7 @@ def test_an_adapter_takes_tokenizer_and_context_from_its_base_where_it_has_none(
 
 
 def test_the_revision_of_a_model_or_an_adapter_on_the_hub_is_the_one_that_is_loaded(
-    nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In a cache as the Hub's client leaves it, and without the Hub."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
@@ -311,14 +312,22 @@ def test_the_revision_of_a_model_or_an_adapter_on_the_hub_is_the_one_that_is_loa
         for reference, commit in commits.items():
             (repository / "refs" / reference).write_text(commit)
             if name == "adapter":
-                adapter(repository / "snapshots" / commit)
+                folder = adapter(repository / "snapshots" / commit, base_model_name_or_path="someone/nano")
+                (folder / "e1").mkdir()
+                origin = {"base": "someone/nano", "commit": commits["v1"]} if reference == "v1" else {}
+                (folder / "e1/origin.json").write_text(json.dumps(origin))
             else:
                 shutil.copytree(BASE, repository / "snapshots" / commit)
     of_adapter = Checkpoint.find("someone/adapter", "v1")
-    assert of_adapter.fingerprint().endswith(f"+ {commits['v1']}")
+    assert of_adapter.fingerprint() == f"{commits['v1']} + {commits['v1']}", "the base that was trained"
+    assert Checkpoint.find("someone/adapter", None).fingerprint() == f"{commits['main']} + {commits['main']}"
     assert str(of_adapter.adapter_folder).endswith(commits["v1"])
+    of_folder = adapter(tmp_path / "own", base_model_name_or_path="someone/nano", revision="v1")
+    pinned = prepared(nano_data, tmp_path / "out", *AT, "--model", of_folder)
+    assert {"revision": "v1", "tokenizer_revision": "v1"}.items() <= engine_options(pinned).items()
     work = prepared(nano_data, tmp_path / "out", *AT, "--model", "someone/nano", "--revision", "v1")
     assert work.facts["model"] == commits["v1"]
+    assert "budget.json of someone/nano is not in the cache, and the Hub cannot be asked" in caplog.text
     assert {"revision": "v1", "tokenizer_revision": "v1"}.items() <= engine_options(work).items()
 
 

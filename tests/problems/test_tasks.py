@@ -20,6 +20,7 @@ from e1_trl.answers.programs.livecodebench import Window
 from e1_trl.answers.programs.rows import in_block
 from e1_trl.answers.programs.sandbox.process import Limits
 from e1_trl.answers.programs.suites import Suites
+from e1_trl.errors import UserError
 from e1_trl.problems import program_benchmarks
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_benchmark
@@ -95,8 +96,9 @@ def test_a_window_names_its_files_and_refuses_what_is_none() -> None:
     assert Window("v1").files == ["test.jsonl"]
     with pytest.raises(ValueError, match=r"no release 'v7'; it has v1, .*, v6"):
         Window("v7")
-    with pytest.raises(ValueError, match="expected a day such as 2024-08-01, found '20240801'"):
-        Window("v5", "20240801")
+    for day in ("20240801", "2024-8-1", "2025-02-30"):
+        with pytest.raises(UserError, match=f"expected a day such as 2024-08-01, found '{day}'"):
+            Window("v5", day)
     with pytest.raises(ValueError, match="has no problems from"):
         Window("v5", "2025-02-01", "2025-02-01")
 

@@ -134,9 +134,12 @@ def test_lora_trains_and_reaches_the_engine(train: Train, tmp_path: Path, monkey
     assert (tmp_path / "run" / "adapter_model.safetensors").exists()
     assert "--enable-lora --max-lora-rank 8" in (tmp_path / "run" / "README.md").read_text()
 
+    budgets = tmp_path / "run" / "budget.json"
+    budgets.write_text(json.dumps({**json.loads(budgets.read_text()), "curve": ["of the adapter"]}))
     merged = tmp_path / "merged"
     monkeypatch.setattr(sys, "argv", ["merge.py", str(tmp_path / "run"), str(merged)])
     exec(MERGE, {})
+    assert json.loads((merged / "budget.json").read_text())["curve"] == []
     card([str(merged)])
     ids = torch.arange(10).unsqueeze(0)
     with torch.no_grad():

@@ -40,7 +40,11 @@ class Window:
         if self.release not in RELEASES:
             raise UserError(f"LiveCodeBench has no release {self.release!r}; it has {', '.join(RELEASES)}")
         for day in (self.since, self.until):
-            if date.fromisoformat(day).isoformat() != day:
+            try:
+                is_day = date.fromisoformat(day).isoformat() == day
+            except ValueError:
+                is_day = False
+            if not is_day:
                 raise UserError(f"expected a day such as 2024-08-01, found {day!r}")
         if self.since >= self.until:
             raise UserError(f"LiveCodeBench has no problems from {self.since} to before {self.until}")
