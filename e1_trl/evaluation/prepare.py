@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from datasets import Dataset
 
 from e1_trl.answers.grade import Grader
-from e1_trl.answers.kinds import make_grader
+from e1_trl.answers.kinds import INSTRUCTION, make_grader
 from e1_trl.arguments import json_object
 from e1_trl.budget import Budget, ThinkingClose
-from e1_trl.checkpoints.budget_file import FILE, BudgetInfo
+from e1_trl.checkpoints.budget_file import FILE, BudgetInfo, find_file
+from e1_trl.checkpoints.checkpoint import ORIGIN
 from e1_trl.engines.engine import end_ids
 from e1_trl.errors import UserError, user_errors
 from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments
@@ -121,6 +122,12 @@ def _complete(arguments: EvaluationArguments) -> EvaluationArguments:
         own["budgets"] = [str(budget) for budget in trained.budgets]
     for name, value in own.items():
         logger.warning("%s: %r, from %s of %s", name, value, FILE, model)
+    if trained is not None and (file := find_file(model.path, ORIGIN, model.revision)) is not None:
+        asked = json.loads(file.read_text())
+        for name, unset in (("instruction", None), ("chat_template_kwargs", "{}")):
+            if getattr(arguments, name) == unset and asked.get(name) not in (None, "", {}, INSTRUCTION):
+                said = "%s: %r in the training of %s, which is not taken; name it to ask alike"
+                logger.warning(said, name, asked[name], model)
     usual = OTHER if arguments.benchmark is None else find_benchmark(arguments.benchmark)
     temperature = usual.temperature if arguments.temperature is None else arguments.temperature
     top_p = usual.top_p if arguments.top_p is None else arguments.top_p

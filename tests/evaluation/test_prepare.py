@@ -116,6 +116,16 @@ def test_marker_forced_text_and_budgets_are_the_models_own_unless_others_are_nam
         assert (conditions(work).marker, conditions(work).forced_text) == (";", "0;"), "the report says it"
     assert f"marker: ';', from budget.json of {model}" in caplog.text
 
+    (model / "e1").mkdir()
+    asked = {"instruction": "Be brief.", "chat_template_kwargs": {"thinking": True}}
+    (model / "e1/origin.json").write_text(json.dumps(asked))
+    unset = replace(parse(options(nano_data, tmp_path, *only)), instruction=None)
+    for arguments, told in ((unset, True), (replace(unset, instruction="", chat_template_kwargs='{"a": 1}'), False)):
+        caplog.clear()
+        prepare(arguments)
+        assert (f"instruction: 'Be brief.' in the training of {model}, which is not taken" in caplog.text) is told
+        assert (f"chat_template_kwargs: {{'thinking': True}} in the training of {model}" in caplog.text) is told
+
     work = prepared(nano_data, tmp_path, *only, "--budgets", "8+8", "--marker", "</think>")
     assert [str(goal.cell.budget) for goal in work.plan.goals] == ["8+8"]
     marker = work.plan.setting.close.marker
