@@ -139,7 +139,7 @@ def test_a_model_on_a_branch_is_served_from_there_and_an_adapter_with_its_base(f
     assert code(card(folder), "bash")[0] == f"{SERVED} me/e1 --revision run-2 {BUDGETED} me/e1 --revision run-2\n"
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "org/base", "r": 12}))
     model_card.write(folder, "me/e1")
-    adapter = f"{SERVED} org/base --enable-lora --max-lora-rank 16 --lora-modules me/e1=me/e1 "
+    adapter = f"{SERVED} org/base --revision {'c' * 40} --enable-lora --max-lora-rank 16 --lora-modules me/e1=me/e1 "
     assert code(card(folder), "bash")[0] == f"{adapter}{BUDGETED} me/e1\n"
     data = card(folder).data.to_dict()
     assert (data["library_name"], data["base_model_relation"]) == ("peft", "adapter")
