@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 from transformers import TrainerState
-from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantization_config
 
@@ -70,7 +70,7 @@ def prepare(
     workers = max(1, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)) // args.world_size))
     grader = make_grader(script_args, workers)
     rewards = make_rewards(script_args.reward_funcs, args.reward_weights, grader)
-    advantage = make_advantage(script_args.advantage, args.budgets.forks, rewards)
+    advantage = make_advantage(script_args.advantage, args.budgets.forks, rewards, args.num_generations)
     check_advantage(args, advantage)
     args.model_init_kwargs = {
         "revision": model.model_revision,
@@ -109,37 +109,50 @@ def find_checkpoint(args: E1Config) -> str | None:
     """Find the whole checkpoint to resume from, named or the last of `output_dir`; `None` if the recipe names none.
 
     Raises:
-        UserError: there is no whole checkpoint, or another number of processes wrote it.
+        UserError: there is no whole checkpoint, or a later one, or it is not one to resume from with these processes.
     """
     named = str(args.resume_from_checkpoint)  # text where it comes from a command line
     if named.lower() in ("none", "false"):
         return None
-    folders = [Path(named)]
-    if is_last := named.lower() == "true":
-        numbered = Path(args.output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*")
-        steps = {folder: folder.name.rpartition("-")[2] for folder in numbered}
-        folders = sorted((folder for folder in steps if steps[folder].isdecimal()), key=lambda each: int(steps[each]))
-    for folder in reversed(folders):
-        # A run writes the trainer's state last; that of another version cannot be read.
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))
-            break
-    else:
-        where = args.output_dir if is_last else named
+    numbered = [*Path(args.output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*")]
+    whole = [each for each in numbered if each.name.rpartition("-")[2].isdecimal() and step_of(each)]
+    last = max(whole, key=step_of, default=None)
+    folder = last if named.lower() == "true" else Path(named)
+    if folder is None or not step_of(folder):
+        where = args.output_dir if folder is None else named
         raise UserError(
             f"{where} holds no whole checkpoint (with {TRAINER_STATE_NAME}) to resume from; name another one"
         )
-    check_processes(folder, args.world_size)
+    if last is not None and step_of(last) > step_of(folder):
+        raise UserError(
+            f"{last} is of an earlier run, and would be taken for the last checkpoint of the one that resumes from "
+            f"{folder}; move it away, or name another output_dir"
+        )
+    check_optimizer(folder, args)
     return str(folder)
 
 
-def check_processes(checkpoint: Path, processes: int) -> None:
-    """Raise a `UserError` if another number of processes shares a checkpoint's DeepSpeed optimizer."""
+def step_of(checkpoint: Path) -> int:
+    """Return the steps before a checkpoint, or 0 if it is not whole: a run writes the trainer's state last."""
+    with contextlib.suppress(OSError, ValueError, TypeError):  # also that of another version
+        return TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)).global_step
+    return 0
+
+
+def check_optimizer(checkpoint: Path, args: E1Config) -> None:
+    """Raise a `UserError` if a checkpoint lacks its optimizer, or another number of DeepSpeed's processes shares it."""
     shares = len([*checkpoint.glob("global_step*/*_optim_states.pt")])
-    if shares and shares != processes:
+    remedy = "train from its weights as a new model (model_name_or_path)"
+    if shares and shares != args.world_size:
         raise UserError(
-            f"{checkpoint} is of {shares} processes (its DeepSpeed optimizer states), and {processes} would resume it; "
-            f"launch with --num_processes {shares}, or train from its weights as a new model"
+            f"{checkpoint} is of {shares} processes (its DeepSpeed optimizer states), and {args.world_size} would "
+            f"resume it; launch with --num_processes {shares}, or {remedy}"
+        )
+    needed = ["optimizer*", SCHEDULER_NAME] if args.deepspeed_plugin is None else ["global_step*"]
+    if missing := [name for name in needed if not any(checkpoint.glob(name))]:
+        raise UserError(
+            f"{checkpoint} holds no {missing[0]}, so Adam's moments or the schedule would begin again: it was saved "
+            f"with save_only_model, or with{'out' * bool(args.deepspeed_plugin)} DeepSpeed; {remedy}"
         )
 
 

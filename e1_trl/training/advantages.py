@@ -1,6 +1,6 @@
 """Advantages of other systems, each a formula of a group, in place of GRPO's.
 
-A recipe names one as `advantage: lead`, or with arguments, as `advantage: {name: gfpo, keep: 8}`. Each returns a number
+A recipe names one as `advantage: lead`, or with arguments, as `advantage: {name: gfpo, keep: 4}`. Each returns a number
 for every rollout, or one for its thinking and one for its solution. A token of a forked thought is part of every fork
 whose budget reaches it, so it is trained with the sum of these forks' advantages.
 """
@@ -96,9 +96,9 @@ def s_grpo(group: Group, rewards: Rewards) -> list[float]:
     for start in range(0, len(rewards), group.forks):
         right = 0
         values = []
-        for reward in rewards[start : start + group.forks]:
-            values.append(0.5**right if reward > 0 else 0.0)
-            right += reward > 0
+        for correct in group.correct[start : start + group.forks]:
+            values.append(0.5**right if correct else 0.0)
+            right += bool(correct)
         found += [value - fmean(values) for value in values]
     return found
 
@@ -109,20 +109,21 @@ def _mean(rewards: Rewards) -> float:
 
 
 BY_FORK = (per_fork, brpo, s_grpo)  # compare the forks of a thought
-BY_GRADE = (lead, mgpo)  # weigh by the share of right answers
+BY_GRADE = (lead, mgpo, s_grpo)  # look at which answers are right
 ADVANTAGES: dict[str, Callable[..., Any]] = {each.__name__: each for each in (gfpo, *BY_GRADE, *BY_FORK)}
 
 
-def make_advantage(spec: Any, forks: int, rewards: Sequence[Reward]) -> Advantage | None:
+def make_advantage(spec: Any, forks: int, rewards: Sequence[Reward], rollouts: int = 8) -> Advantage | None:
     """Find what a recipe names: one of `ADVANTAGES`, or the user's at a dotted path; `None` is TRL's own.
 
     Args:
         spec: a name, or a mapping of `name` and arguments, which is YAML text if it comes from a command line.
         forks: rollouts of a thought.
         rewards: the recipe's.
+        rollouts: of a group.
 
     Raises:
-        UserError: there is none of that name, or it does not work with these arguments, forks and rewards.
+        UserError: there is none of that name, or it does not work with these arguments, forks, rewards and rollouts.
     """
     if (said := from_yaml("advantage", spec)) is None:
         return None
@@ -142,4 +143,6 @@ def make_advantage(spec: Any, forks: int, rewards: Sequence[Reward]) -> Advantag
         advantages_of([tried], [math.nan if right is None else float(right) for right in correct], made)
     except Exception as error:  # whatever a function of the user's raises
         raise UserError(f"the advantage {name} fails with {options}: {one_line(error)}") from error
+    if function is gfpo and options["keep"] >= rollouts:
+        raise UserError(f"the advantage gfpo keeps {options['keep']} of num_generations {rollouts}; keep fewer")
     return made

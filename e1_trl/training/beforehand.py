@@ -13,6 +13,7 @@ import torch
 from accelerate.utils import is_peft_model
 from datasets import Dataset
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.trainer_utils import SaveStrategy
 
 from e1_trl.budget import PROMPT
 from e1_trl.errors import UserError
@@ -170,6 +171,14 @@ def warn_beforehand(args: E1Config, model: PreTrainedModel, rewards: Sequence[Re
             "mask_truncated_completions with loss_type %s: masked completions count in the loss's mean over rows, "
             "so the gradient shrinks by their share; loss_type dapo divides by the remaining tokens",
             args.loss_type,
+        )
+    generation = args.steps_per_generation * args.num_iterations
+    is_inside = args.save_steps >= 1 and args.save_steps * args.gradient_accumulation_steps % generation  # not a share
+    if args.save_strategy == SaveStrategy.STEPS and is_inside:
+        logger.warning(
+            "save_steps is %d, and a generation lasts %g optimizer steps: from a checkpoint inside one, a training "
+            "samples it again and goes on with other rollouts; set save_steps to a multiple",
+            *(args.save_steps, generation / args.gradient_accumulation_steps),
         )
     if args.eval_strategy != "no" and not args.eval_budgets and args.budgets.fixed is None:
         logger.warning(

@@ -1,4 +1,4 @@
-"""Callbacks of the trainer: data order, token limit, memory of rewards, master weights, and a test of packed rows."""
+"""Callbacks of the trainer: how it resumes and ends, memory of rewards, master weights, and a test of packed rows."""
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from accelerate.utils import is_peft_model
 from safetensors import safe_open
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
@@ -49,6 +50,30 @@ class DataOrder(TrainerCallback):
             next(iter(sampler), None)  # draws the order of a whole epoch
 
 
+class ResumedFields(TrainerCallback):
+    """Gives a resumed training its recipe's learning rate, weight decay and intervals, in place of its checkpoint's.
+
+    Args:
+        own: whether Transformers makes optimizer and schedule; those of a user stay the checkpoint's.
+    """
+
+    def __init__(self, own: bool = True):
+        self._own = own
+
+    def on_train_begin(
+        self, args: Any, state: TrainerState, control: Any, optimizer: Any = None, lr_scheduler: Any = None, **_: Any
+    ) -> None:
+        if state.global_step == 0:
+            return
+        state.compute_steps(args, state.max_steps)
+        if self._own and args.optim.startswith("adamw"):
+            optimizer.param_groups[0]["weight_decay"] = args.weight_decay  # the second group has none
+        if self._own and isinstance(lr_scheduler, LambdaLR) and {*lr_scheduler.base_lrs} != {args.learning_rate}:
+            lr_scheduler.base_lrs = [args.learning_rate for _ in lr_scheduler.base_lrs]
+            lr_scheduler.last_epoch -= 1
+            lr_scheduler.step()  # the last one again, which sets the rate of the next optimizer step
+
+
 def generated_tokens(history: Sequence[Mapping[str, Any]], rollouts: float) -> int:
     """Count the tokens that a training has sampled, from its logs; forced tokens do not count.
 
@@ -76,14 +101,21 @@ class TokenLimit(TrainerCallback):
     """Ends a training at the first logged step by which `tokens` were generated; `None` is no limit.
 
     Budgets change the cost of a step, so trainings are compared by tokens. As at `max_steps`, an evaluation and a
-    checkpoint follow if their strategy is `steps`; by epochs they follow anyway.
+    checkpoint follow if their strategy is `steps`; by epochs they follow anyway. A finished training that resumes ends
+    at once, at `max_steps` too, which Transformers compares only after a step.
     """
 
     def __init__(self, tokens: int | None):
         self.tokens = tokens
 
+    def _is_reached(self, args: GRPOConfig, state: TrainerState) -> bool:
+        return self.tokens is not None and generated_tokens(state.log_history, rollouts_of_a_step(args)) >= self.tokens
+
+    def on_train_begin(self, args: GRPOConfig, state: TrainerState, control: Any, **_: Any) -> None:
+        control.should_training_stop |= state.global_step >= state.max_steps or self._is_reached(args, state)
+
     def on_log(self, args: GRPOConfig, state: TrainerState, control: Any, **_: Any) -> None:
-        if self.tokens is None or generated_tokens(state.log_history, rollouts_of_a_step(args)) < self.tokens:
+        if not self._is_reached(args, state):
             return
         control.should_training_stop = True
         if args.eval_strategy == IntervalStrategy.STEPS:

@@ -56,7 +56,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
         deepspeed_plugin:
             From the Accelerate configuration. Under ZeRO, gradients are accumulated and reduced in fp32 unless
             `data_types` and `communication_data_type` of its DeepSpeed configuration say otherwise; DeepSpeed's own
-            default is what the model computes in.
+            default is what the model computes in. ZeRO-3 gathers the weights of a model that it saves.
 
     Raises:
         UserError: a field is of another type or beyond a limit, contradicts another or the launcher, has no effect on
@@ -78,6 +78,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
         check_fields(self, BudgetedTraining, TrlFields)
         if self.eval_budgets:  # in place of TRL's own evaluation, for which its batch would have to be divisible
             self.num_generations_eval: int | None = self.num_generations_eval or 1
+            self.eval_steps: float | None = self.eval_steps or 10
         check_environment(self.fp16, self.bf16, self.ddp_backend, self.use_cpu)
         self._check_bf16()
         if is_alone():
@@ -88,11 +89,12 @@ class E1Config(BudgetedTraining, GRPOConfig):
             settings = self.deepspeed_plugin.deepspeed_config
             settings.setdefault("communication_data_type", "fp32")
             settings.setdefault("data_types", {}).setdefault("grad_accum_dtype", "fp32")
+            # Else ZeRO-3 saves shards in place of a model.
+            settings["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"] = True
         for name in FIELDS:
             setattr(self, name, from_yaml(name, getattr(self, name)))
         if self.eval_budgets and self.eval_strategy == IntervalStrategy.NO:
             self.eval_strategy: IntervalStrategy | str = IntervalStrategy.STEPS
-            self.eval_steps: float | None = self.eval_steps or 10
         self._check_budgets()
         self._check_rollouts()
         if self.push_to_hub:

@@ -22,7 +22,7 @@ class RecipeArguments(ProblemArguments):
     advantage: dict[str, Any] | str | None = option(
         None,
         "Advantages of a group's rollouts: lead, mgpo, gfpo, per_fork, brpo, s_grpo, or the dotted path of your own "
-        "function; also with arguments, as {name: gfpo, keep: 8}. Default: TRL's, by `scale_rewards`.",
+        "function; also with arguments, as {name: gfpo, keep: 4}. Default: TRL's, by `scale_rewards`.",
     )
     target: dict[str, Any] | str | int | None = option(
         None,

@@ -22,7 +22,7 @@ from e1_trl.errors import UserError
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
 from e1_trl.training import beforehand
 from e1_trl.training.budgets import Generation, Generations, RolloutKey, key_of
-from e1_trl.training.callbacks import DataOrder, MasterWeights, Packing, RewardState, TokenLimit
+from e1_trl.training.callbacks import DataOrder, MasterWeights, Packing, ResumedFields, RewardState, TokenLimit
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.groups import Advantage, advantages_of, reward_groups
 from e1_trl.training.logprob_gap import LogprobGap
@@ -120,8 +120,8 @@ class E1Trainer(HookedTrainer):
             self.remove_callback(callback)
         causal = self._causal_model(self.model)
         self.layout, why = layout_of(causal, self.args.padding_free, self.has_aux_loss)
-        limit = TokenLimit(self.args.max_generated_tokens)
-        for added in (Packing(self, why), Progress(), RewardState(rewards), DataOrder(), limit):
+        of_run = (DataOrder(), ResumedFields(self.optimizer is None), TokenLimit(self.args.max_generated_tokens))
+        for added in (Packing(self, why), Progress(), RewardState(rewards), *of_run):
             self.add_callback(added)
         name, revision = self.base
         if self.is_deepspeed_enabled and name:
@@ -281,12 +281,16 @@ class E1Trainer(HookedTrainer):
         with self.accelerator.autocast():
             return scored(model, backbone, ids, mask, kept, batch_size or len(ids), packed, cut_into)
 
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> Any:
+        """Return no batches to a finished training that resumes."""
+        return super().get_batch_samples(epoch_iterator, num_batches * (not self.control.should_training_stop), device)
+
     def compute_loss(self, *arguments: Any, **options: Any) -> torch.Tensor:
         """Return TRL's loss, or raise a RuntimeError if it is NaN, which neither TRL nor Transformers would log."""
         loss: torch.Tensor = super().compute_loss(*arguments, **options)
         if loss.isnan():
             raise RuntimeError(
                 f"step {self.state.global_step}: the loss is NaN; resume from an earlier checkpoint, with a lower "
-                "learning_rate or max_grad_norm"
+                "learning_rate or max_grad_norm, into another output_dir"
             )
         return loss

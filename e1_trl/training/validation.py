@@ -10,6 +10,7 @@ import pandas as pd
 from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
+from transformers.trainer_utils import IntervalStrategy
 
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.budget import Budget
@@ -55,7 +56,7 @@ class Validation(TrainerCallback):
             self.trainer.evaluate()
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        if state.global_step == state.max_steps:
+        if state.global_step == state.max_steps and args.eval_strategy != IntervalStrategy.EPOCH:
             control.should_evaluate = True
 
     def evaluate(self) -> dict[str, float]:

@@ -92,9 +92,9 @@ def test_brpo_sums_to_the_papers_advantages_of_segments() -> None:
 def test_s_grpo_halves_the_reward_of_each_right_exit_after_the_first() -> None:
     rewards = [0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]  # two thoughts of four exits
     values = [0, 1, 1 / 2, 1 / 4, 1, 0, 0, 0]
-    assert s_grpo(group(rewards, forks=4), rewards) == near(
-        *(each - 7 / 16 for each in values[:4]), *(each - 1 / 4 for each in values[4:])
-    )
+    expected = near(*(each - 7 / 16 for each in values[:4]), *(each - 1 / 4 for each in values[4:]))
+    for other in (0.0, 0.5):  # a reward of wrong answers, too
+        assert s_grpo(group(rewards, forks=4), [reward + other for reward in rewards]) == expected
 
 
 def test_rollouts_without_a_reward_have_no_advantage_and_pairs_stay_pairs() -> None:
@@ -135,6 +135,7 @@ def test_a_recipe_names_advantages_with_their_arguments() -> None:
         ("brpoo", "^unknown advantage 'brpoo'; available are gfpo, lead"),
         ({"keep": 3}, "^unknown advantage ''; available are gfpo"),
         ("gfpo", r"^the advantage gfpo fails with {}: .*'keep'"),
+        ({"name": "gfpo", "keep": 8}, "^the advantage gfpo keeps 8 of num_generations 8; keep fewer$"),
         ({"name": "gfpo", "keep": 1}, "^the advantage gfpo fails with {'keep': 1}: one rollout has nothing to be"),
         ({"name": "gfpo", "most": 8}, "^the advantage gfpo fails with {'most': 8}: "),
         ("s_grpo", r"^the advantage s_grpo compares forks of a thought: thinking_budget: {nested: \["),

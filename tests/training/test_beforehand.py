@@ -112,6 +112,9 @@ def test_what_a_training_would_not_show_is_warned_of(caplog: pytest.LogCaptureFi
     assert not warned(caplog)
     said = "top_p is 0.95: vLLM samples from another distribution than the trainer computes"
     assert said in warned(caplog, top_p=0.95)
+    sizes = {"gradient_accumulation_steps": 2, "steps_per_generation": 4, "save_strategy": "steps"}
+    assert "save_steps is 3, and a generation lasts 2 optimizer steps: " in warned(caplog, save_steps=3, **sizes)
+    assert not warned(caplog, save_steps=4, **sizes)
     assert not warned(caplog, adapted(small()))
     assert "where small changes round away" in warned(caplog, adapted(small()).bfloat16())
     warn_beforehand(config(), small(), [TRLS_REWARDS["think_format_reward"]], ["think"])

@@ -11,10 +11,18 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, Qwen2Config, Trainer, TrainerCallback, TrainerControl, TrainerState
+from transformers import (
+    AutoModelForCausalLM,
+    Qwen2Config,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 from trl import GRPOConfig
 
-from e1_trl.training.callbacks import RewardState, TokenLimit, generated_tokens, rollouts_of_a_step
+from e1_trl.training.callbacks import ResumedFields, RewardState, TokenLimit, generated_tokens, rollouts_of_a_step
 from e1_trl.training.groups import Group, GroupReward
 from e1_trl.training.lengths import Hapo, LaserD
 from e1_trl.training.logprob_gap import FIRST, LogprobGap
@@ -112,6 +120,10 @@ def test_the_step_that_reaches_the_limit_is_the_last(tokens: int | None, ends: b
     assert rollouts_of_a_step(arguments(iterations=2)) == 4  # steps that repeat a generation sample nothing
     TokenLimit(tokens).on_log(arguments(), state, control)
     assert control.should_training_stop is ends
+    for steps, is_finished in ((1, True), (2, ends)):  # of a run that resumes
+        resumed, control = TrainerState(global_step=1, max_steps=steps, log_history=state.log_history), TrainerControl()
+        TokenLimit(tokens).on_train_begin(arguments(), resumed, control)
+        assert control.should_training_stop is is_finished
 
 
 class Rollouts(TrainerCallback):
@@ -125,6 +137,28 @@ class Rollouts(TrainerCallback):
 
     def on_evaluate(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
         self.evaluated.append(state.global_step)
+
+
+def trainer(args: TrainingArguments, *callbacks: TrainerCallback) -> Trainer:
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 8}
+    model = AutoModelForCausalLM.from_config(Qwen2Config(**sizes, num_attention_heads=2, num_key_value_heads=2))
+    rows = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}] * 200
+    return Trainer(model, args, train_dataset=rows, eval_dataset=rows[:2], callbacks=[*callbacks])
+
+
+def test_a_resumed_run_has_the_learning_rate_weight_decay_and_intervals_of_its_recipe(tmp_path: Path) -> None:
+    fixed = {"use_cpu": True, "bf16": False, "report_to": "none", "logging_steps": 1, "lr_scheduler_type": "linear"}
+
+    def train(steps: int, resumed: Path | None = None, **fields: Any) -> Trainer:
+        made = trainer(TrainingArguments(str(tmp_path), max_steps=steps, **fixed, **fields), ResumedFields())
+        made.train(resume_from_checkpoint=resumed and str(resumed))
+        return made
+
+    train(4, learning_rate=0.4, save_steps=2, weight_decay=0.5)
+    made = train(4, tmp_path / "checkpoint-2", learning_rate=0.2, save_steps=1)
+    rates = [entry["learning_rate"] for entry in made.state.log_history if "learning_rate" in entry]
+    assert rates == pytest.approx([0.4, 0.3, 0.1, 0.05]) and (tmp_path / "checkpoint-3").exists()
+    assert [group["weight_decay"] for group in made.optimizer.param_groups] == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -144,12 +178,8 @@ def test_a_training_that_reaches_the_limit_ends_with_a_validation_and_a_checkpoi
         **{"use_cpu": True, "bf16": False, "report_to": "none", "logging_steps": 1, "max_steps": 40, **strategies},
         **{"per_device_train_batch_size": 2, "num_generations": 2, "num_generations_eval": 1},
     )
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 8}
-    model = AutoModelForCausalLM.from_config(Qwen2Config(**sizes, num_attention_heads=2, num_key_value_heads=2))
-    rows = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}] * 200
     rollouts = Rollouts()
-    callbacks = [rollouts, TokenLimit(2 * 35 * 3)]
-    training = Trainer(model, args, train_dataset=rows, eval_dataset=rows[:2], callbacks=callbacks)
+    training = trainer(args, rollouts, TokenLimit(2 * 35 * 3))
     training.train()
     assert training.state.global_step == 3 and rollouts.evaluated == evaluated
     assert [folder.name.removeprefix("checkpoint-") for folder in tmp_path.glob("checkpoint-*")] == saved
@@ -169,6 +199,14 @@ def test_a_resumed_run_validates_only_what_its_log_lacks(step: int, log: list[di
     validation = Validation(trainer, None, [], None)  # type: ignore[arg-type]
     validation.on_train_begin(None, TrainerState(global_step=step, log_history=log), TrainerControl())
     assert bool(steps) == validates
+
+
+@pytest.mark.parametrize(("strategy", "asks"), [("steps", True), ("epoch", False)])
+def test_the_last_step_is_validated_once(strategy: str, asks: bool) -> None:
+    args, control = SimpleNamespace(eval_strategy=strategy), TrainerControl()
+    validation = Validation(SimpleNamespace(args=args), None, [], None)  # type: ignore[arg-type]
+    validation.on_step_end(args, TrainerState(global_step=4, max_steps=4), control)  # type: ignore[arg-type]
+    assert control.should_evaluate is asks
 
 
 def seen(caplog: pytest.LogCaptureFixture, gaps: list[float]) -> list[int]:

@@ -185,6 +185,8 @@ def test_the_batch_of_an_evaluation_that_eval_budgets_replace_need_not_be_divisi
     batches = {"per_device_train_batch_size": 16, "per_device_eval_batch_size": 8, "num_generations": 16}
     validated = {**batches, "do_eval": True, "eval_strategy": "steps", "eval_steps": 5}
     assert config(**validated, eval_budgets=["8+8"]).num_generations == 16
+    for strategy in ("no", "steps"):
+        assert config(**batches, eval_strategy=strategy, logging_steps=1, eval_budgets=["8+8"]).eval_steps == 10
     with pytest.raises(ValueError, match="must be divisible by the number of generations used for evaluation"):
         config(**validated)
 

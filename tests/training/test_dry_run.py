@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate import DeepSpeedPlugin
 from conftest import BASE, CODE_BASE, ROOT
 from hub_stub import serving_hub
 from test_config import config
@@ -186,6 +187,8 @@ def test_a_training_does_not_begin_where_another_one_is(
     check_output(output)
     (output / "checkpoint-10").mkdir(parents=True)
     check_output(output)  # killed before a checkpoint was whole
+    for state in ("optimizer.pt", "scheduler.pt"):
+        (output / "checkpoint-10" / state).touch()
     words = ("--dataset_name", nano_data, "--output_dir", output)
     for file in ("checkpoint-10/trainer_state.json", "trainer_state.json"):
         TrainerState(global_step=10).save_to_json(str(output / file))
@@ -221,11 +224,18 @@ def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
         (tmp_path / f"checkpoint-{step}").mkdir()
     with pytest.raises(ValueError, match=f"^{tmp_path} holds no whole checkpoint .* to resume from"):
         find_checkpoint(args)
-    for step in (2, 10, "10-best"):
-        TrainerState(global_step=10).save_to_json(str(tmp_path / f"checkpoint-{step}" / "trainer_state.json"))
+    for step, name in ((2, 2), (10, 10), (40, "10-best")):
+        TrainerState(global_step=step).save_to_json(str(tmp_path / f"checkpoint-{name}" / "trainer_state.json"))
     (tmp_path / "checkpoint-12" / "trainer_state.json").write_text('{"of_another_version": 1}')
     (tmp_path / "checkpoint-11" / "trainer_state.json").write_text('{"epoch": 0.1, "glob')  # killed while it wrote
+    for state in ("optimizer.pt", "scheduler.pt"):
+        with pytest.raises(UserError, match=rf"checkpoint-10 holds no {state[:9]}.*; train from its weights as a new"):
+            find_checkpoint(args)
+        (tmp_path / "checkpoint-10" / state).touch()
     assert find_checkpoint(args) == str(tmp_path / "checkpoint-10")
+    args.resume_from_checkpoint = str(tmp_path / "checkpoint-2")
+    with pytest.raises(UserError, match=r"checkpoint-10 is of an earlier run, .*; move it away, or name another out"):
+        find_checkpoint(args)
     args.resume_from_checkpoint = str(tmp_path / "checkpoint-11")
     with pytest.raises(ValueError, match=r"checkpoint-11 holds no whole checkpoint \(with trainer_state.json\)"):
         find_checkpoint(args)
@@ -246,6 +256,11 @@ def test_a_checkpoint_of_another_number_of_processes_is_refused(tmp_path: Path) 
         find_checkpoint(args)
     for rank in range(1, 8):
         (folder / "global_step20" / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").unlink()
+    with pytest.raises(
+        UserError, match=r"holds no optimizer\*, .*, or with DeepSpeed; train from its weights as a new"
+    ):
+        find_checkpoint(args)
+    args.deepspeed_plugin = DeepSpeedPlugin(zero_stage=2)
     assert find_checkpoint(args) == str(folder)
 
 

@@ -35,9 +35,9 @@ from accelerate.state import AcceleratorState
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations.deepspeed import deepspeed_config
-from e1_trl.training.callbacks import MasterWeights
+from e1_trl.training.callbacks import MasterWeights, ResumedFields
 
-checkpoint, output, learning_rate = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])
+checkpoint, output, rate = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])
 rows = [{"input_ids": ids, "labels": ids} for ids in torch.arange(64).reshape(8, 8) % 32]
 
 class Look(TrainerCallback):
@@ -54,12 +54,13 @@ class Look(TrainerCallback):
 def train(folder, steps, resumed=None):
     folder.mkdir(parents=True, exist_ok=True)
     args = TrainingArguments(
-        folder, max_steps=steps, save_steps=1, learning_rate=learning_rate, weight_decay=0.0, optim="adamw_torch",
+        folder, max_steps=steps, save_steps=1, learning_rate=rate * steps, weight_decay=0.0, optim="adamw_torch",
         lr_scheduler_type="constant", per_device_train_batch_size=1, report_to="none", ddp_backend="gloo",
     )
     deepspeed_config()["bf16"] = {"enabled": True}  # which ZeRO-3 shares the weights out in
     model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype="bfloat16")
-    trainer = Trainer(model, args, train_dataset=rows, callbacks=[MasterWeights(checkpoint), Look(folder)])
+    callbacks = [MasterWeights(checkpoint), ResumedFields(), Look(folder)]
+    trainer = Trainer(model, args, train_dataset=rows, callbacks=callbacks)
     trainer.train(resume_from_checkpoint=resumed)
     assert trainer.model_wrapped.zero_optimization_stage() == int(stage)
     trainer.save_model(folder)
@@ -120,9 +121,10 @@ def test_masters_begin_at_the_checkpoint_so_that_small_steps_reach_what_is_saved
         assert max(each.abs().max() for each in moved.values()) < 1.1 * STEP
         # Of masters that begin rounded, less than a tenth of so small a step arrives.
         assert 0.8 < arriving({name: each.bfloat16() for name, each in stored.items()}, saved, moved) < 1.2
-        # A training that resumes goes on from its own.
-        resumed = load_file(tmp_path / stage / "resumed" / "masters-1.safetensors")
+        # A training that resumes goes on from its own, at its recipe's rate, which is twice the first one's.
+        resumed, second = (load_file(tmp_path / stage / "resumed" / f"masters-{step}.safetensors") for step in (1, 2))
         assert all(torch.equal(last[name], resumed[name]) for name in last)
+        assert max((second[name] - last[name]).abs().max() for name in last) > 1.5 * STEP
     assert "begin rounded" not in printed
 
 
@@ -133,6 +135,7 @@ from e1_trl.training.config import E1Config
 steps = 16
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # compiled for a minute, to sum in inference alone
 deepspeed.init_distributed("gloo")
+os.environ["ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL"] = "false"  # as `accelerate config` proposes
 for stage in sys.argv[2:]:
     os.environ["ACCELERATE_DEEPSPEED_ZERO_STAGE"] = stage
     args = E1Config(sys.argv[1], report_to="none", bf16=False)
@@ -154,6 +157,7 @@ for stage in sys.argv[2:]:
         engine.backward(engine(torch.full((1, 2), 2.0**-9 if step else 1.0, dtype=torch.bfloat16)).sum())
         engine.step()
     moved = deepspeed.utils.safe_get_full_fp32_param(next(engine.module.parameters()))
+    assert stage != "3" or engine.zero_gather_16bit_weights_on_model_save()  # else no model would be saved
     print("MOVED", engine.zero_optimization_stage(), moved.flatten().tolist(), engine.communication_data_type)
 """
 

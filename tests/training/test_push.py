@@ -117,11 +117,16 @@ def test_an_adapter_is_uploaded_with_its_base_named_after_an_upload_that_was_kil
     assert len(lines) == 1 and f"the model is whole in {output}" in lines[0] and "400" in lines[0]
     hub.full = False
 
-    train(*words, "--resume_from_checkpoint", "true", launched=False)
+    resumed = (*words, "--resume_from_checkpoint", "true")
+    for more in ((), ("--max_steps", 9, "--max_generated_tokens", 1)):  # finished in steps, and in tokens
+        train(*resumed, *more, launched=False)
+        assert json.loads((output / "trainer_state.json").read_text())["global_step"] == 2
+        weights = (output / "checkpoint-2" / "adapter_model.safetensors").read_bytes()
+        assert (output / "adapter_model.safetensors").read_bytes() == weights
     commits = hub.commits("someone/e1", "lora")
     assert hub.repositories["someone/e1"].private and hub.commits("someone/e1") == []
     last = commits[-1].files
-    assert {"adapter_model.safetensors", "adapter_config.json", "last-checkpoint/trainer_state.json"} <= last.keys()
+    assert {"adapter_model.safetensors", "adapter_config.json"} <= last.keys()
     assert "model.safetensors" not in last
     card = ModelCard(last["README.md"].decode())
     assert faults(last["README.md"].decode()) == []

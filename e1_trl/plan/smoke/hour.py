@@ -183,8 +183,10 @@ class Hour:
         whole = output / f"checkpoint-{SAVED}" / STATE
         killed = self.run("killed", self.line("resume", eval_samples=1), output, whole)
         if whole.is_file():
-            # By its name: a run of short steps may have written the next one before it was killed.
-            again = self.line("resume", eval_samples=1, resume_from_checkpoint=whole.parent)
+            # A run of short steps may have written the next one before it was killed.
+            for later in {*output.glob("checkpoint-*")} - {whole.parent}:
+                shutil.rmtree(later)
+            again = self.line("resume", eval_samples=1, resume_from_checkpoint="true")
             yield checks.resumed(name, killed, self.run("resumed", again, output))
         else:
             yield Check(name, False, f"no checkpoint to resume from: {killed.fault}", f"one after step {SAVED}")
