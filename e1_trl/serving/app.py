@@ -14,7 +14,6 @@ import secrets
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from contextvars import ContextVar
 from dataclasses import MISSING, dataclass
 from typing import Annotated, Any, ClassVar
 from uuid import uuid4
@@ -42,7 +41,7 @@ ANSWERED = ("/v1/chat/completions", "/v1/completions")
 FAULTS_OF_CLIENTS = (400, 404, 413, 422, 429, 501, 503)  # statuses of the server that are passed on, with its message
 # The request of a client that leaves is cancelled. When the proxy stops, answers have 20 seconds to end in.
 RUNNING: Any = {"handler_cancellation": True, "access_log": None, "shutdown_timeout": 20.0, "print": logger.info}
-RECORD: ContextVar[dict[str, Any]] = ContextVar("record")  # id and description of this task's request
+RECORD = web.RequestKey("record", dict[str, Any])  # id and description of a request
 
 
 @dataclass(kw_only=True)
@@ -78,7 +77,7 @@ class Server:
 
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         """Add the request's id, and what lets an allowed page read the answer."""
-        response.headers["X-Request-Id"] = RECORD.get()["id"]
+        response.headers["X-Request-Id"] = request[RECORD]["id"]
         origin = request.headers.get("Origin")
         if origin is not None and {origin, "*"} & set(self._arguments.allow_origins):
             allowed = {"Origin": origin, "Headers": "*, Authorization", "Methods": "*"}
@@ -89,8 +88,7 @@ class Server:
         """Answer a request, or say why it is refused; give it an id, and log it."""
         sent = request.headers.get("X-Request-Id", "")
         known = sent if re.fullmatch(r"[\w.-]{1,128}", sent) else uuid4().hex
-        record: dict[str, Any] = {"id": known, "said": "given up"}
-        RECORD.set(record)
+        record = request[RECORD] = {"id": known, "said": "given up"}
         status = GONE
         start = time.monotonic()
         try:
@@ -105,9 +103,9 @@ class Server:
             raise
         finally:
             if request.method == "POST" or status >= 400:
-                line = (request.method, request.raw_path, status, time.monotonic() - start, record["id"])
+                seconds = time.monotonic() - start
                 said = repr(record["said"])[1:-1]  # without line breaks and half characters of clients
-                logger.info("%s %s %d, %.2f s, %s: %s", *line, said)
+                logger.info(f"{request.method} {request.raw_path} {status}, {seconds:.2f} s, {known}: {said}")
         return response
 
     async def _admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -126,7 +124,7 @@ class Server:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer a chat or a text with both budgets."""
-        record = RECORD.get()
+        record = request[RECORD]
         if request.content_type != "application/json":  # which a page of another origin cannot send unasked
             raise RefusedError("the Content-Type must be application/json", 415)
         try:
@@ -148,7 +146,7 @@ class Server:
                 await response.write(_event(event))
         except ServerError as error:
             refused = _explain(request, error)
-            RECORD.get()["failed"] = refused.status
+            request[RECORD]["failed"] = refused.status
             await response.write(_event(refused.as_json()))
         await response.write(b"data: [DONE]\n\n")
         return response
@@ -187,7 +185,7 @@ def _explain(request: web.Request, error: RefusedError | ServerError | web.HTTPE
         known = ", ".join([*ANSWERED, "/v1/models", "/health"])
         where = f"{request.method} {request.path} is no route; there are {known}"
         error = RefusedError(where if error.status in (404, 405) else str(error.text), error.status)
-    RECORD.get()["said"] = str(error)
+    request[RECORD]["said"] = str(error)
     return error
 
 
@@ -207,10 +205,9 @@ def make_parser() -> CommandParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Serve until SIGINT or SIGTERM; raise a `UserError` where model, server, budget or address are unusable."""
     arguments = make_parser().read(ServeArguments, argv)
-    if not logger.handlers:  # not the root logger's, which would repeat the lines that libraries print themselves
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
-        logger.addHandler(handler)
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+    logger.handlers = [handler]  # not the root logger's, which would repeat the lines that libraries print themselves
     logger.setLevel(logging.INFO)
     with closing(asyncio.new_event_loop()) as loop:
         app = loop.run_until_complete(make_app(arguments, os.environ.get("E1_API_KEY") or None))
@@ -220,12 +217,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 async def make_app(arguments: ServeArguments, key: str | None) -> web.Application:
     """Find the model and its server, and make the application, or raise a `UserError`; clients must send the `key`."""
-    efforts = {}
-    for each in arguments.efforts:
-        word, equals, budget = each.partition("=")
-        if not equals:
-            raise UserError(f"efforts: {each!r} must read 'low=256+1024'")
-        efforts[word] = Effort.read(budget)
+    pairs = (each.partition("=") for each in arguments.efforts)
+    efforts = {word: Effort.read(budget) for word, _, budget in pairs}
     allow_files(CONNECTIONS)
     model = await Model.connect(arguments, efforts, most=Budget.parse(arguments.max_budget), drop=arguments.drop)
     told = ", ".join(f"{word} {effort.budget}" for word, effort in model.presets.efforts.items())
