@@ -14,6 +14,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from contextvars import ContextVar
 from dataclasses import MISSING, dataclass
 from typing import Annotated, Any, ClassVar
 from uuid import uuid4
@@ -26,7 +27,7 @@ from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import Effort
 from e1_trl.command_line import CommandParser
 from e1_trl.engines.openai import ServerError, allow_files
-from e1_trl.errors import UserError, run_command, user_errors
+from e1_trl.errors import run_command, user_errors
 from e1_trl.serving.model import Model, ModelArguments, Part
 from e1_trl.serving.request import RefusedError, parse_request
 from e1_trl.serving.response import Answer, ask
@@ -41,7 +42,7 @@ ANSWERED = ("/v1/chat/completions", "/v1/completions")
 FAULTS_OF_CLIENTS = (400, 404, 413, 422, 429, 501, 503)  # statuses of the server that are passed on, with its message
 # The request of a client that leaves is cancelled. When the proxy stops, answers have 20 seconds to end in.
 RUNNING: Any = {"handler_cancellation": True, "access_log": None, "shutdown_timeout": 20.0, "print": logger.info}
-RECORD = web.RequestKey("record", dict[str, Any])  # id and description of a request
+RECORD: ContextVar[dict[str, Any]] = ContextVar("record")  # id and description of this task's request
 
 
 @dataclass(kw_only=True)
@@ -77,7 +78,7 @@ class Server:
 
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         """Add the request's id, and what lets an allowed page read the answer."""
-        response.headers["X-Request-Id"] = request[RECORD]["id"]
+        response.headers["X-Request-Id"] = RECORD.get()["id"]
         origin = request.headers.get("Origin")
         if origin is not None and {origin, "*"} & set(self._arguments.allow_origins):
             allowed = {"Origin": origin, "Headers": "*, Authorization", "Methods": "*"}
@@ -88,7 +89,8 @@ class Server:
         """Answer a request, or say why it is refused; give it an id, and log it."""
         sent = request.headers.get("X-Request-Id", "")
         known = sent if re.fullmatch(r"[\w.-]{1,128}", sent) else uuid4().hex
-        record = request[RECORD] = {"id": known, "said": "given up"}
+        record: dict[str, Any] = {"id": known, "said": "given up"}
+        RECORD.set(record)
         status = GONE
         start = time.monotonic()
         try:
@@ -124,7 +126,7 @@ class Server:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer a chat or a text with both budgets."""
-        record = request[RECORD]
+        record = RECORD.get()
         if request.content_type != "application/json":  # which a page of another origin cannot send unasked
             raise RefusedError("the Content-Type must be application/json", 415)
         try:
@@ -146,7 +148,7 @@ class Server:
                 await response.write(_event(event))
         except ServerError as error:
             refused = _explain(request, error)
-            request[RECORD]["failed"] = refused.status
+            RECORD.get()["failed"] = refused.status
             await response.write(_event(refused.as_json()))
         await response.write(b"data: [DONE]\n\n")
         return response
@@ -185,7 +187,7 @@ def _explain(request: web.Request, error: RefusedError | ServerError | web.HTTPE
         known = ", ".join([*ANSWERED, "/v1/models", "/health"])
         where = f"{request.method} {request.path} is no route; there are {known}"
         error = RefusedError(where if error.status in (404, 405) else str(error.text), error.status)
-    request[RECORD]["said"] = str(error)
+    RECORD.get()["said"] = str(error)
     return error
 
 

@@ -153,8 +153,7 @@ class Model:
         for each in [prompt] if is_one else prompt:
             if "messages" in asked.body or isinstance(each, str):
                 each = await self.tokenize({**asked.body, "prompt": each})
-            ids = each if isinstance(each, list) else ()
-            if not ids or not all(type(token) is int and 0 <= token < 2**31 for token in ids):
+            if not isinstance(each, list) or {*map(type, each)} != {int} or not 0 <= min(each) <= max(each) < 2**31:
                 raise RefusedError("prompt must be a text, the token ids of one, or a list of these")
             prompts.append(each)
         self._sizes(prompts)  # in front of work that grows with them
@@ -252,7 +251,8 @@ async def check_server(upstream: Client, marker: Marker, config: str) -> int:
     if not closes[0]:
         raise UserError(f"{upstream.base_url} does not close a thinking as this model's is closed; {restart}")
     if closes[-1] and forced != marker.ids:
-        v2 = "start vLLM with VLLM_USE_V2_MODEL_RUNNER=1, on a GPU, and with --reasoning-parser NAME, or take the marker as forced text"
+        v2 = "start vLLM with VLLM_USE_V2_MODEL_RUNNER=1, on a GPU, and with --reasoning-parser NAME, "
+        v2 += "or take the marker as forced text"
         raise UserError(f"{upstream.base_url} takes only the forced text for a close of the thinking; {v2}")
     if len(marker.opener_ids) == 1:
         return 0
