@@ -28,7 +28,7 @@ from e1_trl.checkpoints.budget_file import Effort
 from e1_trl.command_line import CommandParser
 from e1_trl.engines.openai import ServerError, allow_files
 from e1_trl.errors import run_command, user_errors
-from e1_trl.serving.model import Model, ModelArguments, Part
+from e1_trl.serving.model import Model, ModelArguments
 from e1_trl.serving.request import RefusedError, parse_request
 from e1_trl.serving.response import Answer, ask
 
@@ -145,11 +145,11 @@ class Server:
         await response.prepare(request)
         try:
             async for event in answer.read():
-                await response.write(_event(event))
+                await response.write(f"data: {json.dumps(event)}\n\n".encode())
         except ServerError as error:
             refused = _explain(request, error)
             RECORD.get()["failed"] = refused.status
-            await response.write(_event(refused.as_json()))
+            await response.write(f"data: {json.dumps(refused.as_json())}\n\n".encode())
         await response.write(b"data: [DONE]\n\n")
         return response
 
@@ -168,10 +168,6 @@ class Server:
         budgets = dict.fromkeys([presets.default, *(effort.budget for effort in presets.efforts.values())])
         names = [presets.name, *(f"{presets.name}@{budget}" for budget in budgets)]
         return web.json_response({"object": "list", "data": [{"id": each, **entry} for each in names]})
-
-
-def _event(content: Part) -> bytes:
-    return b"data: " + json.dumps(content).encode() + b"\n\n"
 
 
 def _explain(request: web.Request, error: RefusedError | ServerError | web.HTTPException) -> RefusedError:

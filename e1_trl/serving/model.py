@@ -23,6 +23,7 @@ from e1_trl.marker import MARKER, OPENERS, Marker, PromptState
 from e1_trl.serving.request import BudgetPresets, ParsedRequest, RefusedError
 
 Part = dict[str, Any]  # of a request or an answer
+FULL = "the prompt has {} tokens, and the context of the model {}"
 PROBED = 8  # tokens of a thinking that a server is tried with
 
 
@@ -155,21 +156,15 @@ class Model:
                 each = await self.tokenize({**asked.body, "prompt": each})
             if not isinstance(each, list) or {*map(type, each)} != {int} or not 0 <= min(each) <= max(each) < 2**31:
                 raise RefusedError("prompt must be a text, the token ids of one, or a list of these")
+            if len(each) >= self.close.context:  # in front of work that grows with it
+                raise RefusedError(FULL.format(len(each), self.close.context))
             prompts.append(each)
-        self._sizes(prompts)  # in front of work that grows with them
         closed, prompts = await self._close_prompts(asked, prompts)
-        sizes = self._sizes(prompts)
+        sizes = tuple(map(len, prompts))
         first, *others = (self._limit_one(each, max(sizes), asked.budget) for each in prompts)
         if any(each != first for each in others):
             raise RefusedError("the prompts hold different parts of a thinking; send them one by one")
         return replace(first, fields={**first.fields, **closed}, prompts=sizes)
-
-    def _sizes(self, prompts: list[list[int]]) -> tuple[int, ...]:
-        """Count the tokens of prompts; refuse those that leave no room for an answer."""
-        sizes = tuple(map(len, prompts))
-        if max(sizes) >= self.close.context:
-            raise RefusedError(f"the prompt has {max(sizes)} tokens, and the context of the model {self.close.context}")
-        return sizes
 
     async def _close_prompts(self, asked: ParsedRequest, prompts: list[list[int]]) -> tuple[Part, list[list[int]]]:
         """Close the thinking in prompts that open none and may have none, as vLLM forces no opener.
@@ -219,6 +214,8 @@ class Model:
         most = None if budget.solution is None else thinking + len(forced) + budget.solution
         bounds = (self.close.context - longest, budget.total, most)
         fields["max_tokens"] = min(each for each in bounds if each is not None)
+        if fields["max_tokens"] < 1:
+            raise RefusedError(FULL.format(longest, self.close.context))
         return Limits(state, thinking, forced, budget.solution, fields)
 
 

@@ -78,15 +78,11 @@ class TokenCount:
         close = self._marker.ids
         forced = self._limits.forced_ids
         past = tuple(self.ids[self._most :])
-        tail = 0
         self.is_closing = bool(past) and past == forced[: len(past)]
-        if self.is_closing:
-            self.end = "forced" if past == forced else None
-            tail = len(self._marker.forced_ids) - self._marker.close_tokens
-        elif tuple(self.ids[-len(close) :]) == close:
-            # vLLM may complete a close of several tokens that had begun within the budget.
+        # vLLM may complete a close of several tokens that had begun within the budget.
+        if past == forced or (not self.is_closing and tuple(self.ids[-len(close) :]) == close):
             self.end = "forced" if past else "closed"
-        if self.end is not None:
+            tail = len(self._marker.forced_ids) - self._marker.close_tokens if past == forced else 0
             self.thinking = min(len(self.ids), self._most)
             self.forced = len(self.ids) - self.thinking
             self.is_thinking = False
@@ -117,8 +113,7 @@ class Choice:
         token_ids = choice.pop("token_ids", None) or []
         had_ended = self.count.end is not None
         kept = self.count.add(token_ids)
-        reason = choice.get("finish_reason")
-        if reason:
+        if reason := choice.get("finish_reason"):
             self.count.finish(reason)
         beyond = token_ids[kept:]
         before, solution = self._split(choice, had_ended, beyond)
