@@ -18,7 +18,7 @@ PROMPT = 1024  # default limit of a prompt, in tokens
 def _parse_tokens(text: str, budget: str) -> int | None:
     if text == UNLIMITED:
         return None
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > 18:
         raise UserError(f"budget {budget!r}: {text!r} is neither a number of tokens nor {UNLIMITED!r}")
     return int(text)
 

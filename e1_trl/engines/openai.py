@@ -7,7 +7,7 @@ import json
 import os
 import resource
 import socket
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import aiohttp
@@ -174,6 +174,26 @@ def read_message(content: bytes) -> str:
         return str(error.get("error", error).get("message", ""))
     except (ValueError, AttributeError):
         return ""
+
+
+async def read_events(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
+    """Read a stream of events up to its end; raise a `ServerError` for one that is an error, or where it breaks off."""
+    rest = b""
+    try:
+        async for received in answer.content.iter_any():
+            *lines, rest = (rest + received).split(b"\n")
+            for data in (line.removeprefix(b"data: ") for line in lines if line.startswith(b"data: ")):
+                if data == b"[DONE]":
+                    return
+                event = json.loads(data)
+                if "error" in event:
+                    code = event["error"].get("code")
+                    status = code if type(code) is int else answer.status
+                    raise ServerError(str(event["error"]), status, read_message(data))
+                yield event
+    except (aiohttp.ClientError, json.JSONDecodeError) as error:
+        raise ServerError(repr(error), answer.status) from error
+    raise ServerError("the end of an answer is missing", answer.status)
 
 
 def read_choice(choice: Choice, request: Request, marker: Marker) -> Segment:

@@ -27,8 +27,8 @@ from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import Effort
 from e1_trl.command_line import CommandParser
 from e1_trl.engines.openai import ServerError, allow_files
-from e1_trl.errors import UserError, run_command, user_errors
-from e1_trl.serving.model import Model, ModelArguments, Part
+from e1_trl.errors import run_command, user_errors
+from e1_trl.serving.model import Model, ModelArguments
 from e1_trl.serving.request import RefusedError, parse_request
 from e1_trl.serving.response import Answer, ask
 
@@ -105,9 +105,9 @@ class Server:
             raise
         finally:
             if request.method == "POST" or status >= 400:
-                line = (request.method, request.raw_path, status, time.monotonic() - start, record["id"])
+                seconds = time.monotonic() - start
                 said = repr(record["said"])[1:-1]  # without line breaks and half characters of clients
-                logger.info("%s %s %d, %.2f s, %s: %s", *line, said)
+                logger.info(f"{request.method} {request.raw_path} {status}, {seconds:.2f} s, {known}: {said}")
         return response
 
     async def _admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -145,11 +145,11 @@ class Server:
         await response.prepare(request)
         try:
             async for event in answer.read():
-                await response.write(_event(event))
+                await response.write(f"data: {json.dumps(event)}\n\n".encode())
         except ServerError as error:
             refused = _explain(request, error)
             RECORD.get()["failed"] = refused.status
-            await response.write(_event(refused.as_json()))
+            await response.write(f"data: {json.dumps(refused.as_json())}\n\n".encode())
         await response.write(b"data: [DONE]\n\n")
         return response
 
@@ -168,10 +168,6 @@ class Server:
         budgets = dict.fromkeys([presets.default, *(effort.budget for effort in presets.efforts.values())])
         names = [presets.name, *(f"{presets.name}@{budget}" for budget in budgets)]
         return web.json_response({"object": "list", "data": [{"id": each, **entry} for each in names]})
-
-
-def _event(content: Part) -> bytes:
-    return b"data: " + json.dumps(content).encode() + b"\n\n"
 
 
 def _explain(request: web.Request, error: RefusedError | ServerError | web.HTTPException) -> RefusedError:
@@ -207,10 +203,9 @@ def make_parser() -> CommandParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Serve until SIGINT or SIGTERM; raise a `UserError` where model, server, budget or address are unusable."""
     arguments = make_parser().read(ServeArguments, argv)
-    if not logger.handlers:  # not the root logger's, which would repeat the lines that libraries print themselves
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
-        logger.addHandler(handler)
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+    logger.handlers = [handler]  # not the root logger's, which would repeat the lines that libraries print themselves
     logger.setLevel(logging.INFO)
     with closing(asyncio.new_event_loop()) as loop:
         app = loop.run_until_complete(make_app(arguments, os.environ.get("E1_API_KEY") or None))
@@ -220,12 +215,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 async def make_app(arguments: ServeArguments, key: str | None) -> web.Application:
     """Find the model and its server, and make the application, or raise a `UserError`; clients must send the `key`."""
-    efforts = {}
-    for each in arguments.efforts:
-        word, equals, budget = each.partition("=")
-        if not equals:
-            raise UserError(f"efforts: {each!r} must read 'low=256+1024'")
-        efforts[word] = Effort.read(budget)
+    pairs = (each.partition("=") for each in arguments.efforts)
+    efforts = {word: Effort.read(budget) for word, _, budget in pairs}
     allow_files(CONNECTIONS)
     model = await Model.connect(arguments, efforts, most=Budget.parse(arguments.max_budget), drop=arguments.drop)
     told = ", ".join(f"{word} {effort.budget}" for word, effort in model.presets.efforts.items())

@@ -23,6 +23,7 @@ from e1_trl.marker import MARKER, OPENERS, Marker, PromptState
 from e1_trl.serving.request import BudgetPresets, ParsedRequest, RefusedError
 
 Part = dict[str, Any]  # of a request or an answer
+FULL = "the prompt has {} tokens, and the context of the model {}"
 PROBED = 8  # tokens of a thinking that a server is tried with
 
 
@@ -34,7 +35,7 @@ class ModelArguments:
 
     model: str = option(MISSING, "Folder or Hub id of the model, with tokenizer and budget.json.", metavar="MODEL")
     budget: str | None = option(None, "Budget in tokens, as 256+256. Default: that of budget.json.", metavar="BUDGET")
-    marker: str | None = option(None, "Text that ends the thinking. Default: the marker in budget.json, else </think>.")
+    marker: str | None = option(None, "Text that ends the thinking. Default: that in budget.json, else the model's.")
     forced_text: str | None = option(
         None,
         "Text that vLLM was told to append when the thinking budget runs out. Default: the forced text in "
@@ -127,11 +128,12 @@ class Model:
         upstream = Client(str(arguments.upstream), arguments.name, "E1_UPSTREAM_API_KEY", direct=True)
         try:
             context = await upstream.context()
+            if context is None:
+                raise UserError(f"{upstream.base_url} names no max_model_len of the model, as vLLM does; start vLLM")
             excess = await check_server(upstream, marker, config)
         except UserError:
             await upstream.close()
             raise
-        assert context is not None  # as vLLM says it
         close = ThinkingClose(marker, context)
         left = context * 3 // 4 - (default.solution or 1) - close.forced_after(None)
         most = max(default.thinking or 0, left)
@@ -152,8 +154,10 @@ class Model:
         for each in [prompt] if is_one else prompt:
             if "messages" in asked.body or isinstance(each, str):
                 each = await self.tokenize({**asked.body, "prompt": each})
-            if not isinstance(each, list) or not each or not all(type(token) is int and token >= 0 for token in each):
+            if not isinstance(each, list) or {*map(type, each)} != {int} or not 0 <= min(each) <= max(each) < 2**31:
                 raise RefusedError("prompt must be a text, the token ids of one, or a list of these")
+            if len(each) >= self.close.context:  # in front of work that grows with it
+                raise RefusedError(FULL.format(len(each), self.close.context))
             prompts.append(each)
         closed, prompts = await self._close_prompts(asked, prompts)
         sizes = tuple(map(len, prompts))
@@ -176,7 +180,7 @@ class Model:
         if "messages" in asked.body:  # as the template does it
             fields: Part = {"chat_template_kwargs": {**variables, "enable_thinking": False}}
             closed = [await self.tokenize({**asked.body, **fields})]
-        elif any(last_index(each, marker.ids) > last_index(each, marker.opener_ids) for each in prompts):
+        elif any(last_index(each, marker.ids) >= 0 for each in prompts):
             return {}, prompts
         else:
             closed = [[*each, *marker.empty_ids] for each in prompts]
@@ -196,8 +200,8 @@ class Model:
             except UserError as error:
                 raise RefusedError(str(error).partition(": ")[0]) from error
             forced = marker.forced_ids
-            opened = last_index(prompt_ids, marker.opener_ids)
-            if opened > last_index(prompt_ids, marker.ids):
+            opened = last_index(prompt_ids, marker.opener_ids) if state is PromptState.OPENED else -1
+            if opened >= 0 and last_index(prompt_ids[opened:], marker.ids) < 0:
                 kept = max(0, thinking - self.excess)
                 thinking = thinking if kept else 0  # a budget as small cannot be kept, so there is no thinking
                 fields["thinking_token_budget"] = kept + len(prompt_ids) - opened - len(marker.opener_ids)
@@ -211,15 +215,14 @@ class Model:
         bounds = (self.close.context - longest, budget.total, most)
         fields["max_tokens"] = min(each for each in bounds if each is not None)
         if fields["max_tokens"] < 1:
-            raise RefusedError(f"the prompt has {longest} tokens, and the context of the model {self.close.context}")
+            raise RefusedError(FULL.format(longest, self.close.context))
         return Limits(state, thinking, forced, budget.solution, fields)
 
 
 def last_index(ids: Sequence[int], part: Sequence[int]) -> int:
     """Return where a part last begins; -1 if nowhere."""
-    size = len(part)
-    places = range(len(ids) - size, -1, -1)
-    return next((place for place in places if tuple(ids[place : place + size]) == tuple(part)), -1)
+    places = (place for place in range(len(ids) - len(part), -1, -1) if ids[place] == part[0])
+    return next((place for place in places if tuple(ids[place : place + len(part)]) == tuple(part)), -1)
 
 
 async def check_server(upstream: Client, marker: Marker, config: str) -> int:
@@ -245,7 +248,8 @@ async def check_server(upstream: Client, marker: Marker, config: str) -> int:
     if not closes[0]:
         raise UserError(f"{upstream.base_url} does not close a thinking as this model's is closed; {restart}")
     if closes[-1] and forced != marker.ids:
-        v2 = "start vLLM with VLLM_USE_V2_MODEL_RUNNER=1, on a GPU, or take the marker as forced text"
+        v2 = "start vLLM with VLLM_USE_V2_MODEL_RUNNER=1, on a GPU, and with --reasoning-parser NAME, "
+        v2 += "or take the marker as forced text"
         raise UserError(f"{upstream.base_url} takes only the forced text for a close of the thinking; {v2}")
     if len(marker.opener_ids) == 1:
         return 0

@@ -24,6 +24,7 @@ OBJECTS = ("reasoning", "thinking", "stream_options")
 BUDGETS = {each for each in (*THINKING, *SOLUTION, *LIMITS) if "." not in each}
 KNOWN = {*BUDGETS, "thinking", "reasoning", "reasoning_effort", "include_reasoning"}
 ANY_SIZE = Budget(None, None)
+UNSERVED = ("echo", "use_beam_search", "prompt_logprobs", "truncate_prompt_tokens")  # which other tokens would count in
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
@@ -107,7 +108,8 @@ def parse_request(content: Any, presets: BudgetPresets, forced: int) -> ParsedRe
         parts = {"model.thinking": named.thinking, "model.solution": named.solution}
         body |= {name: UNLIMITED if part is None else part for name, part in parts.items()}
     is_off = body.get("thinking.type") == "disabled" or body.get("reasoning.enabled") is False
-    effort = presets.find_effort("none" if is_off else _take(body, EFFORTS))
+    word = _take(body, EFFORTS)
+    effort = presets.find_effort("none" if is_off else word)
     budget = _take_budget(body, presets, effort, forced)
     hides = body.pop("include_reasoning", True) is False or body.get("reasoning.exclude") is True
     if hides and "prompt" in body:
@@ -133,12 +135,14 @@ def parse_request(content: Any, presets: BudgetPresets, forced: int) -> ParsedRe
 def _flatten(content: dict[str, Any], drop: Sequence[str]) -> dict[str, Any]:
     """Return the fields that ask for something, with those of `OBJECTS` under names with a dot."""
     # vLLM refuses some empty values, which ask for nothing.
-    asks = {key for key, value in content.items() if value not in (None, [], {}, "") and key not in drop}
-    body = {key: value for key, value in content.items() if key in asks or key in ("messages", "prompt")}
+    asks = {key: value for key, value in content.items() if value not in (None, [], {}, "") and key not in drop}
+    body = {key: content[key] for key in ("messages", "prompt") if key in content} | asks
     if "tools" not in body:
         body.pop("tool_choice", None)
     if unknown := [each for each in body if re.search("budget|thinking|reasoning", each) and each not in KNOWN]:
         raise RefusedError(f"{unknown[0]} is an unknown field; did you mean one of {', '.join(sorted(KNOWN))}?")
+    if refused := [each for each in UNSERVED if body.get(each)]:
+        raise RefusedError(f"{refused[0]} is not served with budgets; ask vLLM itself")
     for name in OBJECTS:
         group = body.pop(name, {})
         if not isinstance(group, dict):
@@ -207,3 +211,5 @@ def _tell_template(body: dict[str, Any], presets: BudgetPresets, effort: str | N
             raise RefusedError(f"a message has the role {role!r}; it must be one of {', '.join(ROLES)}")
         if role == "developer" and role not in presets.template:
             message["role"] = "system"
+        if "reasoning_content" in message:  # an older name, which vLLM does not know where it counts a prompt's tokens
+            message.setdefault("reasoning", message.pop("reasoning_content"))

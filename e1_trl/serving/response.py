@@ -1,15 +1,13 @@
 """vLLM's answer, with how the thinking ended, and cut where the solution's budget or a stop text ends it."""
 
-import json
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from os.path import commonprefix
 from typing import Any
 
-import aiohttp
+from aiohttp import ClientResponse
 
-from e1_trl.engines.openai import ServerError
+from e1_trl.engines.openai import read_events
 from e1_trl.marker import Marker, PromptState
 from e1_trl.serving.model import Limits, Model, Part
 from e1_trl.serving.request import ParsedRequest
@@ -29,14 +27,17 @@ class TokenCount:
         # How the thinking ended: "prompt" where the prompt had closed it, "none" where the model opened none.
         self.end = "prompt" if limits.state is PromptState.CLOSED else None
         self.is_thinking = limits.state is PromptState.OPENED  # it may still begin where it has not ended
+        self.is_closing = False  # the last tokens begin the forced text
         self._limits = limits
         self._marker = marker
+        self._graded = 0  # tokens in front of those that are graded
         self._blanks = 0  # tokens in front of what may be the opener
         self._most = limits.thinking
 
     @property
-    def solution_ids(self) -> list[int]:
-        return [] if self.end is None else self.ids[self.thinking + self.forced :]
+    def graded_ids(self) -> list[int]:
+        """Return the tokens of the solution and forced ones in front of it, as `Completion.graded_ids`."""
+        return [] if self.end is None else self.ids[self._graded :]
 
     @property
     def parts(self) -> tuple[int, int, int]:
@@ -77,20 +78,20 @@ class TokenCount:
         close = self._marker.ids
         forced = self._limits.forced_ids
         past = tuple(self.ids[self._most :])
-        if past and past == forced[: len(past)]:
-            self.end = "forced" if past == forced else None
-        elif tuple(self.ids[-len(close) :]) == close:
-            # vLLM may complete a close of several tokens that had begun within the budget.
+        self.is_closing = bool(past) and past == forced[: len(past)]
+        # vLLM may complete a close of several tokens that had begun within the budget.
+        if past == forced or (not self.is_closing and tuple(self.ids[-len(close) :]) == close):
             self.end = "forced" if past else "closed"
-        if self.end is not None:
+            tail = len(self._marker.forced_ids) - self._marker.close_tokens if past == forced else 0
             self.thinking = min(len(self.ids), self._most)
             self.forced = len(self.ids) - self.thinking
             self.is_thinking = False
+            self._graded = len(self.ids) - tail
 
     def finish(self, reason: str) -> None:
         """Say how a thinking ended that was not closed."""
         if self.end is None:
-            self.thinking = len(self.ids) * self.is_thinking
+            self._graded = self.thinking = len(self.ids) * self.is_thinking
             self.end = "none" if not self.is_thinking else "total" if reason == "length" else "eos"
 
 
@@ -102,27 +103,29 @@ class Choice:
         self.done = False
         self._asked = asked
         self._marker = marker
-        self._held = ""  # the end of a text, which may become an opener, a marker or a stop text
+        self._held = ""  # the end of a text, which may become an opener, a marker, a forced or a stop text
+        self._solved = 0  # characters of the solution so far, without blanks in front
         self._is_parsed = False  # the server has told thinking and solution apart
+        self._has_begun = False
 
     def take(self, choice: Part) -> None:
         """Take what is new, and change it into what the client gets."""
         token_ids = choice.pop("token_ids", None) or []
         had_ended = self.count.end is not None
         kept = self.count.add(token_ids)
-        reason = choice.get("finish_reason")
-        if reason:
+        if reason := choice.get("finish_reason"):
             self.count.finish(reason)
-        before, solution = self._split(choice, had_ended)
-        if kept < len(token_ids):
-            solution = self._cut(solution, kept)
-        if kept < len(token_ids) or (self.count.is_full and not reason):
+        beyond = token_ids[kept:]
+        before, solution = self._split(choice, had_ended, beyond)
+        solution = self._cut(solution) if beyond else solution
+        self._solved += len(solution if self._solved else solution.lstrip())
+        if beyond or (self.count.is_full and not reason):
             reason = "length"
         if self.count.end is not None:
             solution, reason = self._stop(choice, solution, reason)
         self._write(choice, before, solution)
         # The tokens of a hidden thinking are hidden with it.
-        start = max(0, kept - len(self.count.solution_ids)) if self._asked.hides_thinking else 0
+        start = max(0, kept - self.count.parts[2]) if self._asked.hides_thinking else 0
         for name, values in (choice.get("logprobs") or {}).items():
             choice["logprobs"][name] = (values or [])[start:kept]
         if self._asked.return_token_ids:
@@ -132,8 +135,8 @@ class Choice:
         choice["finish_reason"] = reason
         self.done = bool(reason)
 
-    def _split(self, choice: Part, had_ended: bool) -> tuple[str, str]:
-        """Return new text in front of the solution, and of the solution."""
+    def _split(self, choice: Part, had_ended: bool, beyond: Sequence[int]) -> tuple[str, str]:
+        """Return new text in front of the solution, and of the solution with the tokens `beyond` its budget."""
         delta = choice.get("delta", choice)
         text = delta.get("content", delta.get("text")) or ""
         thought = delta.pop("reasoning", None) or ""
@@ -147,20 +150,28 @@ class Choice:
         if self.count.end == "none":
             return "", text
         if self.count.end is None:
-            text, self._held = hold_back(text, [self._marker.text]) if self.count.is_thinking else ("", text)
-        before, close, solution = text.partition(self._marker.text)
-        return before + close, solution
+            waits = self.count.is_closing or not self.count.is_thinking
+            text, self._held = ("", text) if waits else hold_back(text, [self._marker.text])
+            return text, ""
+        solved = self._text([*self.count.graded_ids, *beyond])
+        # Some tokenizers leave out blanks in front; the last is for texts with special tokens in them.
+        texts = (solved, solved.lstrip(), text.partition(self._marker.text)[2])
+        solution = next(each for each in texts if text.endswith(each))
+        before = text.removesuffix(solution)
+        if delta is not choice and self.count.end in ("closed", "forced"):
+            before = before.rsplit(self._marker.text, 1)[0]
+        return before, solution
 
-    def _cut(self, new: str, kept: int) -> str:
-        """Cut new text of the solution to that of its last tokens, of which `kept` are new; a tool call is no text."""
-        decode = self._marker.decode
-        assert decode is not None
-        ids = self.count.solution_ids
-        had = max(0, len(ids) - kept)
-        text = decode(ids, skip_special_tokens=True)[len(decode(ids[:had], skip_special_tokens=True)) :]
-        # Blanks in front are left out by parsers, and by some tokenizers.
-        known = (text, f" {text}", text.lstrip())
-        return max((commonprefix([new, each]) for each in known), key=len)  # noqa: RUF071
+    def _text(self, ids: Sequence[int]) -> str:
+        """Decode tokens as vLLM does, which holds back a character that is not whole."""
+        assert self._marker.decode is not None
+        return self._marker.decode(ids, skip_special_tokens=True).rstrip("\ufffd")
+
+    def _cut(self, new: str) -> str:
+        """Cut new text of the solution where its budget ends; a tool call is no text."""
+        most = len(self._text(self.count.graded_ids).lstrip()) - self._solved
+        blanks = 0 if self._solved else len(new) - len(new.lstrip())  # which parsers and tokenizers may leave out
+        return new[: blanks + max(0, most)]
 
     def _stop(self, choice: Part, text: str, reason: str | None) -> tuple[str, str | None]:
         """Cut a solution at the first stop text."""
@@ -175,8 +186,8 @@ class Choice:
         if "delta" not in choice:
             choice["text"] = before + solution
             return
-        thought = before.partition(self._marker.text)[0]
-        thought = re.sub(rf"^\s*{re.escape(self._marker.opener)}", "", thought)
+        thought = before if self._has_begun else re.sub(rf"^\s*{re.escape(self._marker.opener)}", "", before)
+        self._has_begun = self._has_begun or bool(before)
         if thought and not self._asked.hides_thinking:
             choice["delta"] |= {"reasoning": thought, "reasoning_content": thought}
         if solution or "content" in choice["delta"]:
@@ -190,28 +201,10 @@ def hold_back(text: str, words: Sequence[str]) -> tuple[str, str]:
     return text[:place], text[place:]
 
 
-async def read_events(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
-    """Read a stream of events up to its end; raise a `ServerError` where it breaks off."""
-    rest = b""
-    try:
-        async for received in answer.content.iter_any():
-            *events, rest = (rest + received).split(b"\n\n")
-            for data in (event.removeprefix(b"data: ") for event in events):
-                if data == b"[DONE]":
-                    return
-                event = json.loads(data)
-                if "error" in event:
-                    raise ServerError(str(event["error"]), answer.status)
-                yield event
-    except (aiohttp.ClientError, json.JSONDecodeError) as error:
-        raise ServerError(repr(error), answer.status) from error
-    raise ServerError("the end of an answer is missing", answer.status)
-
-
 class Answer:
     """All answers to a request, as a stream of events or as one body."""
 
-    def __init__(self, model: Model, asked: ParsedRequest, limits: Limits, response: aiohttp.ClientResponse):
+    def __init__(self, model: Model, asked: ParsedRequest, limits: Limits, response: ClientResponse):
         answers = len(limits.prompts) * int(asked.body.get("n") or 1)
         self.choices = [Choice(limits, model.close.marker, asked) for _ in range(answers)]
         self._asked = asked
@@ -251,8 +244,9 @@ class Answer:
         """Return the numbers of tokens of prompts and answers."""
         prompts = self._prompt_tokens
         tokens = sum(self.parts)
-        whole: Part = {"prompt_tokens": prompts, "completion_tokens": tokens, "total_tokens": prompts + tokens}
-        return {**whole, "completion_tokens_details": dict(zip(PARTS, self.parts, strict=True))}
+        details = dict(zip(PARTS, self.parts, strict=True))
+        whole = {"prompt_tokens": prompts, "completion_tokens": tokens, "total_tokens": prompts + tokens}
+        return {**whole, "completion_tokens_details": details}
 
     def summary(self) -> str:
         """Say how the answers ended, with the tokens of thinking, forced close and solution."""
@@ -294,6 +288,7 @@ def join(known: Any, new: Any, name: str = "") -> Any:
         return new
     if isinstance(known, dict):
         return known | {key: join(known.get(key), value, key) for key, value in new.items()}
-    if isinstance(known, list) or name in GROWING:
-        return known + new
-    return new
+    if isinstance(known, list):
+        known.extend(new)
+        return known
+    return known + new if name in GROWING else new

@@ -30,6 +30,7 @@ from e1_trl.serving.response import Choice
 
 BUDGET = ["--budget", "8+8"]
 MODELS = [{"id": "base", "max_model_len": SERVED_CONTEXT}, {"id": "nano", "parent": "base"}]  # an adapter
+MODELS += [{"id": "other"}]
 ASKED: dict[str, Any] = {"model": "nano", "messages": conversation("a secret")}
 
 
@@ -69,10 +70,14 @@ REMEDY = "start a server there, as `vllm serve MODEL`, or name another address"
         (["--upstream", NOWHERE], "has no budget.json; name a budget"),
         (BUDGET, "--upstream must be given"),
         (["--upstream", "127.0.0.1:9/v1", *BUDGET], "it must be a text, as http://host:8000/v1"),
-        (["--upstream", "STUB", *BUDGET], f"STUB serves base, nano, not '{BASE}'; set served_model_name to one of"),
+        (
+            ["--upstream", "STUB", *BUDGET],
+            f"STUB serves base, nano, other, not '{BASE}'; set served_model_name to one of",
+        ),
+        (["--upstream", "STUB", "--served_model_name", "other", *BUDGET], "STUB names no max_model_len of the model"),
         (["--upstream", NOWHERE, *BUDGET, "--sampling", "[]"], "it must be a JSON object"),
         (["--upstream", NOWHERE, *BUDGET, "--max_budget", "8"], "budget '8' must read"),
-        (["--upstream", NOWHERE, *BUDGET, "--efforts", "low:8+8"], r"efforts: 'low:8\+8' must read 'low=256\+1024'"),
+        (["--upstream", NOWHERE, *BUDGET, "--efforts", "low:8+8"], "budget '' must read"),
         (
             ["--upstream", "STUB", "--served_model_name", "nano", *BUDGET, "--max_budget", "4+8"],
             "the thinking budget is 8 tokens; it must be 4 or less",
@@ -323,6 +328,18 @@ def test_an_answer_that_breaks_off_is_an_error_of_the_server(
     assert "/v1/chat/completions 502, " in caplog.text
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_fault_that_the_server_finds_in_a_stream_is_the_clients(stub: ServerStub, stream: bool) -> None:
+    with proxy_of(stub.url) as url:
+        stub.respond = lambda body: b'data: {"error": {"message": "top_logprobs must be 20 or less", "code": 400}}\n\n'
+        failed = httpx.post(f"{url}/chat/completions", json={**ASKED, "stream": stream})
+        stub.respond = lambda body: stream_of(answer(body)[:2]) + b": keep-alive\n\n" + stream_of(answer(body)[2:])
+        kept = httpx.post(f"{url}/chat/completions", json=ASKED)
+    assert failed.status_code == (200 if stream else 400)
+    assert '"message": "top_logprobs must be 20 or less"' in failed.text and '"code": 400' in failed.text
+    assert kept.json()["choices"][0]["message"]["content"] == "12"
+
+
 def test_what_is_refused_has_its_status_and_says_why(stub: ServerStub) -> None:
     body = {"model": "nano", "messages": conversation("a=1;a?")}
     with proxy_of(stub.url, key="secret", max_budget="128+64") as url:
@@ -345,7 +362,8 @@ def test_what_is_refused_has_its_status_and_says_why(stub: ServerStub) -> None:
         refused(403, "not called 'evil.example'", json=body, headers={"Host": "evil.example"})
         refused(404, "'other' is not served", json={**body, "model": "other"})
         refused(400, "must be 128 or less", json={**body, "thinking_budget": 129})
-        refused(400, "prompt must be", path="/completions", json={"prompt": [1.5]})
+        for prompt in ([1.5], [2**32], [-1], [True], [[]], {}):
+            refused(400, "prompt must be", path="/completions", json={"prompt": prompt})
         refused(400, "\ud800", content=b'{"\\ud800_budget": 1}', headers=kind)
         for path in ("/messages", "/responses"):
             refused(404, f"POST /v1{path} is no route; there are /v1/chat/completions,", path=path, json=body)
@@ -356,6 +374,7 @@ def test_what_is_refused_has_its_status_and_says_why(stub: ServerStub) -> None:
         assert "nano@128+32" in [each["id"] for each in client.get("/models").json()["data"]]
         stub.tokens = [2] * (SERVED_CONTEXT - 8)
         refused(400, "does not fit the context", json=body)
+        refused(400, "the prompt has 1000000 tokens, and the", path="/completions", json={"prompt": [4] * 10**6})
 
 
 def test_pages_may_ask_that_the_operator_allows(stub: ServerStub) -> None:

@@ -40,7 +40,7 @@ def ask(presets: BudgetPresets = PRESETS, **fields: Any) -> ParsedRequest:
         ({"thinking": {"type": "enabled", "budget_tokens": 7}}, "7+40"),
         ({"thinking": {"type": "adaptive"}}, "100+40"),
         ({"thinking": {"type": "disabled"}}, "0+40"),
-        ({"reasoning": {"enabled": False}}, "0+40"),
+        ({"reasoning": {"enabled": False}, "reasoning_effort": "high"}, "0+40"),
         ({"thinking_budget": 7, "thinking_budget_tokens": 7}, "7+40"),
         ({"thinking_budget": 0}, "0+40"),
         ({"reasoning_effort": "low"}, "25+40"),
@@ -136,6 +136,9 @@ def test_a_refusal_lists_no_effort_that_is_refused() -> None:
         ({"messages": [{"role": "judge", "content": "a"}]}, 400, "the role 'judge'; it must be one of system, dev"),
         ({"messages": ["a"]}, 400, "the role None"),
         ({"stop": [""]}, 400, "stop is"),
+        ({"model": "ORG/E1@" + "9" * 5000 + "+8"}, 404, "is neither a number of tokens nor"),
+        ({"prompt": "a", "echo": True}, 400, "echo is not served with budgets; ask vLLM itself"),
+        ({"truncate_prompt_tokens": -1}, 400, "truncate_prompt_tokens is not served"),
         ({"include_reasoning": False, "prompt": "a"}, 400, "the text of a completion holds"),
     ],
 )
@@ -181,6 +184,10 @@ def test_what_asks_for_no_budget_passes_to_vllm() -> None:
     # Empty values ask for nothing, and vLLM refuses some of them; without tools it refuses their choice.
     empty = {"tools": [], "functions": [], "stop": "", "logit_bias": {}, "suffix": "", "seed": None}
     assert ask(**empty, tool_choice="auto", seen=3).body == {"temperature": 0.6, "top_k": 20, "messages": MESSAGES}
+    assert "reasoning_effort" not in ask(reasoning_effort="high", thinking={"type": "disabled"}).body
+    assert ask(echo=False, prompt_logprobs=None).body["echo"] is False
+    thought = [{"role": "assistant", "reasoning_content": "a"}]
+    assert ask(messages=thought).body["messages"] == [{"role": "assistant", "reasoning": "a"}]  # as vLLM renames it
     asked = ask(stop="\n", stream=True, stream_options={"include_usage": True}, include_reasoning=False)
     assert asked.stop == ["\n"] and asked.stream and asked.include_usage and asked.hides_thinking
     assert ask(reasoning={"exclude": True}).hides_thinking and not ask().hides_thinking and not ask().stream

@@ -1,8 +1,10 @@
 """Tokens of an answer are counted as a rollout counts them, and what may become a stop text is held back."""
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations, pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +12,8 @@ from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.marker import Marker, PromptState
 from e1_trl.rollout import Rollout, Segment, Stop
 from e1_trl.serving.model import Limits
-from e1_trl.serving.response import TokenCount, hold_back, join
+from e1_trl.serving.request import ParsedRequest
+from e1_trl.serving.response import Choice, TokenCount, hold_back, join
 
 OPENER = (4,)
 MARKERS = (((5,), (5,)), ((6, 7), (6, 7)), ((6, 7), (8, 6, 7, 9)), ((5,), (5, 9, 9)))
@@ -66,7 +69,7 @@ def test_tokens_are_counted_as_a_rollout_counts_them(
     count.finish("stop")
     assert count.end == expected.thinking_end and count.ids == expected.token_ids.tolist(), whole
     assert (count.thinking, count.forced) == (expected.thinking_tokens, expected.forced_tokens)
-    assert count.solution_ids == expected.solution_ids and count.is_full == (len(count.solution_ids) == solution)
+    assert count.graded_ids == expected.graded_ids and count.is_full == (count.parts[2] == solution)
 
 
 def test_a_thinking_that_the_model_opens_or_the_prompt_closed_is_counted() -> None:
@@ -76,7 +79,7 @@ def test_a_thinking_that_the_model_opens_or_the_prompt_closed_is_counted() -> No
         count = TokenCount(Limits(state, thinking, forced, 3, {}), marker)
         count.add(ids)
         count.finish("stop")
-        return count.end, count.thinking, count.forced, count.solution_ids
+        return count.end, count.thinking, count.forced, count.graded_ids
 
     nothing = PromptState.NOTHING
     assert counted(nothing, 0, (4, 5), [4, 5, 2, 1]) == ("forced", 0, 2, [2, 1])
@@ -89,17 +92,74 @@ def test_a_thinking_that_the_model_opens_or_the_prompt_closed_is_counted() -> No
     assert counted(PromptState.CLOSED, 0, (), [2, 5, 2, 2, 2]) == ("prompt", 0, 0, [2, 5, 2])
 
 
+TEXTS = {4: "<t>", 5: "</t>", 6: "", 20: "a", 21: "b", 22: "c", 23: "d", 30: "\n", 31: "box{", 32: "Wait"}
+TEXTS |= {40: "</", 41: "t>", 50: "\ud83e", 51: "\udebf"}  # two halves of a character
+
+
+def spell(ids: Sequence[int], **_: Any) -> str:
+    text = "".join(TEXTS[token] for token in ids)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def shown(state: PromptState, ids: list[int], forced: list[int], close: int, sizes: list[int], parsed: bool) -> Any:
+    """Return how vLLM's answer of these tokens is told where the first `sizes` of them end events, at 3+3."""
+    marker = Marker("</t>", (close,), tuple(forced), forced.index(close) + 1, "<t>", (4,), (), spell)
+    choice = Choice(Limits(state, 3, marker.forced_ids, 3, {}), marker, ParsedRequest(Budget(3, 3), None, "m", {}))
+    told = ["", ""]
+    for start, end in pairwise([0, *sizes]):
+        # vLLM holds back half a character; its parser drops the marker, and takes what is behind for the content.
+        whole = [spell(ids[:place]).rstrip("\ufffd") for place in (start, end)]
+        delta = {"content": whole[1].removeprefix(whole[0])}
+        if parsed:
+            place = ids.index(close)
+            parts = [spell(ids[min(start, place) : min(end, place)]), spell(ids[max(start, place + 1) : end])]
+            delta = {"reasoning": parts[0], "content": parts[1]}
+        part = {"index": 0, "delta": delta, "token_ids": ids[start:end]}
+        if end == len(ids):
+            part["finish_reason"] = "stop"
+        if not choice.done:
+            choice.take(part)
+            told = [old + (delta.get(name) or "") for old, name in zip(told, ("reasoning", "content"), strict=True)]
+    return *told, choice.count.end
+
+
+@pytest.mark.parametrize(
+    ("state", "ids", "expected", "forced", "close", "parsed"),
+    [
+        ("opened", [20, 5, 21, 50, 51, 22, 23], ("a", "b\U0001fabf", "closed"), [5], 5, False),
+        ("opened", [5, 20, 21], ("", "ab", "closed"), [5], 5, True),
+        ("opened", [20, 21, 5, 22, 23, 20, 20], ("ab", "cda", "closed"), [5], 5, True),
+        ("opened", [21, 6, 22, 23], ("b", "cd", "closed"), [6], 6, False),  # a special token as marker
+        ("nothing", [30, 20, 21, 22, 23], ("", "\nab", "none"), [5], 5, False),
+        ("nothing", [30, 4, 20, 5, 30, 22, 23], ("a", "\ncd", "closed"), [5], 5, False),
+        ("opened", [20, 21, 22, 32, 5, 30, 31, 23], ("abcWait", "\nbox{d", "forced"), [32, 5, 30, 31], 5, False),
+        ("opened", [40, 41, 20, 5, 21], ("</t>a", "b", "forced"), [5], 5, False),  # in other tokens than the marker's
+        ("opened", [40, 41, 20], ("</t>a", "", "eos"), [5], 5, False),
+        ("opened", [20, 5, 40, 41, 21], ("a", "</t>b", "closed"), [5], 5, False),
+        ("opened", [20, 4, 21, 5, 22], ("a<t>b", "c", "forced"), [5], 5, False),
+        ("closed", [20, 5, 21, 22], ("", "a</t>b", "prompt"), [5], 5, False),
+    ],
+)
+def test_tokens_that_come_together_are_told_as_those_that_come_alone(
+    state: str, ids: list[int], expected: tuple[str, ...], forced: list[int], close: int, parsed: bool
+) -> None:
+    inner = range(1, len(ids))
+    for ends in (each for size in range(len(ids)) for each in combinations(inner, size)):
+        told = shown(PromptState(state), ids, forced, close, [*ends, len(ids)], parsed)
+        assert told == expected, ends
+
+
 def test_tokens_of_a_thinking_that_goes_on_are_its_own() -> None:
     count = TokenCount(Limits(PromptState.OPENED, 9, (5,), 3, {}), marker_of((5,), (5,)))
     count.add([2, 2, 2])  # as far as a client came that has left
-    assert count.parts == (3, 0, 0) and count.solution_ids == []
+    assert count.parts == (3, 0, 0) and count.graded_ids == []
 
 
 def test_a_close_that_vllm_completes_is_forced() -> None:
     marker = marker_of((6, 7), (6, 7))
     count = TokenCount(Limits(PromptState.OPENED, 3, (6, 7), 3, {}), marker)
     count.add([2, 2, 6, 7, 2])  # by vLLM's second model runner, where the first forces 6, 7 after the 6
-    assert (count.end, count.thinking, count.forced, count.solution_ids) == ("forced", 3, 1, [2])
+    assert (count.end, count.thinking, count.forced, count.graded_ids) == ("forced", 3, 1, [2])
 
 
 @given(st.text(alphabet="ab", max_size=8), st.lists(st.text(alphabet="ab", min_size=1, max_size=3), max_size=2))
