@@ -78,6 +78,8 @@ class E1Trainer(HookedTrainer):
         args = copy.copy(args)
         args.max_completion_length = facts.completion
         args.vllm_max_model_length = facts.thinking_close.context
+        if isinstance(model, str) or args.beta:  # TRL spreads what one process loads over all GPUs that it sees
+            args.model_init_kwargs = {"device_map": None, **(args.model_init_kwargs or {})}
         revision = (args.model_init_kwargs or {}).get("revision")
         with starting(revision if args.vllm_mode == "colocate" else None, args.world_size):
             super().__init__(
