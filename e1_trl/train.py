@@ -31,6 +31,7 @@ from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantiza
 from e1_trl.answers.kinds import INSTRUCTION, make_grader
 from e1_trl.checkpoints import hub
 from e1_trl.checkpoints.model_card import BaseModel
+from e1_trl.command_line import names_in
 from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import last_question
 from e1_trl.provenance import FILE as PROVENANCE
@@ -43,8 +44,9 @@ from e1_trl.training.cards import write_cards
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import load
 from e1_trl.training.dry_run import show
+from e1_trl.training.launch import check_batch
 from e1_trl.training.named_rewards import make_rewards
-from e1_trl.training.recipe_as_run import E1ScriptArguments, Recipe, parse_recipe, resolved
+from e1_trl.training.recipe_as_run import E1ScriptArguments, Recipe, fields_of_config, parse_recipe, resolved
 from e1_trl.training.rewards import Accuracy
 from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import Validation
@@ -215,6 +217,7 @@ def main(argv: list[str] | None = None) -> None:
     script_args, args, model, mixture = parse_recipe(argv)
     if args.process_index != 0:
         logging.getLogger("e1_trl").setLevel(logging.ERROR)  # the main process warns for all
+    check_batch(fields_of_config(argv), args.world_size, names_in(argv))
     recipe = prepare(script_args, args, model, mixture)
     if script_args.dry_run:
         with recipe.grader:

@@ -136,7 +136,7 @@ def test_a_recipe_says_how_it_is_launched_and_the_command_line_wins(
         ("max_steps: 3", [], ["accelerate_config cpu", "bf16 false"]),
         ("bf16:", [], ["accelerate_config cpu", "bf16 false"]),
         ("bf16: true", [], ["accelerate_config cpu"]),
-        ("max_steps: 3", ["--use_cpu=true"], ["accelerate_config cpu"]),
+        ("max_steps: 3", ["--use-cpu=true"], ["accelerate_config cpu"]),
         ("accelerate_config: zero2", [], ["bf16 false"]),
         ("accelerate_config: zero2", ["--fp16", "true"], []),
         ("bf16: false", ["--accelerate_config", "cpu"], []),
@@ -199,6 +199,7 @@ def test_accelerate_takes_our_configurations(name: str, processes: int, zero_sta
 
 
 BATCH = "the recipe's batch is 512 rollouts a step (16 on each of 8 processes x 4), and 4 would make it 256; to keep it"
+ALONE = "trains in one process, not in 4; for several, pass --accelerate_config ddp"
 FEWER = "zero2 starts 8 processes, one per GPU, and this node shows 4 "
 
 
@@ -207,13 +208,18 @@ FEWER = "zero2 starts 8 processes, one per GPU, and this node shows 4 "
     [
         ("", 8, None),
         ("", 4, f"{FEWER}.*; to keep the recipe's batch, pass --num_processes 4 --gradient_accumulation_steps 8"),
-        ("", 3, "set per_device_train_batch_size and gradient_accumulation_steps so that their product is 512/3"),
+        ("", 3, "this node shows 3 .*, pass --num_processes 2 --gradient_accumulation_steps 16"),
         ("", 0, None),
         ("--num_processes 4", 4, f"{re.escape(BATCH)}, pass --num_processes 4 --gradient_accumulation_steps 8"),
         ("--num_processes 4", 0, re.escape(BATCH)),
         ("--accelerate_config one_gpu", 8, "1 would make it 64; to keep it, .*1 --gradient_accumulation_steps 32"),
         ("--num_processes 4 --gradient_accumulation_steps 8", 4, None),
         ("--num_processes 4 --gradient_accumulation_steps=4", 8, None),  # who names it means it
+        ("--num-processes 4 --gradient-accumulation-steps 4", 8, None),
+        ("--num_processes 7", 8, "7 would make it 448; to keep it, pass --num_processes 4 --gradient_acc.*_steps 8$"),
+        ("--accelerate_config one_gpu --num_processes 4", 8, f"one_gpu {ALONE} --num_processes 4 --gradient_.* 8$"),
+        ("--accelerate_config cpu --num_processes 4", 0, "cpu trains in one process, not in 4; remove --num_processes"),
+        ("--num_processes 4 --dry_run true", 0, None),
         ("--num_processes 4 --gradient_accumulation_steps 8", 2, "zero2 starts 4 processes"),
         ("--num_processes 1 --dry_run true", 8, None),
         ("--accelerate_config cpu --bf16 false --dry_run true", 8, None),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments
 
 from e1_trl.arguments import read_value
-from e1_trl.command_line import CommandParser, hints_of, read_entries
+from e1_trl.command_line import CommandParser, hints_of, names_in, read_entries
 from e1_trl.errors import UserError, user_errors
 from e1_trl.recipes import base_of, fields_of
 from e1_trl.training.arguments import SECRETS
@@ -119,6 +119,14 @@ def _read_file(file: Path, records: Sequence[type], whole: bool) -> dict[str, An
     return read_entries(file, given, hints_of(*records), whole)
 
 
+def fields_of_config(argv: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of the recipe's file that a command line names as --config, and of its base."""
+    parser = CommandParser("e1 train", "", "")
+    parser.add_argument("--config", help="Recipe.", hint=Path)
+    file = parser.parse_known_args(argv)[0].config
+    return {} if file is None else fields_of(file)
+
+
 def resolved(argv: Sequence[str], parsed: Iterable[Any]) -> dict[str, Any]:
     """Collect the fields that a recipe's file or its command line sets, as they are run and published.
 
@@ -126,13 +134,9 @@ def resolved(argv: Sequence[str], parsed: Iterable[Any]) -> dict[str, Any]:
         argv: the command line.
         parsed: the records that `parse_recipe` returned for it.
     """
-    parser = CommandParser("e1 train", "", "")
-    parser.add_argument("--config", help="Recipe.", hint=Path)
-    file = parser.parse_known_args(argv)[0].config
-    recipe = {} if file is None else fields_of(file)
-    names = [word.partition("=")[0].removeprefix("--").replace("-", "_") for word in argv if word.startswith("--")]
+    recipe = fields_of_config(argv)
     for record in parsed:
-        recipe |= {name: _plain(getattr(record, name)) for name in names if hasattr(record, name)}
+        recipe |= {name: _plain(getattr(record, name)) for name in names_in(argv) if hasattr(record, name)}
     return _without_secrets({name: value for name, value in recipe.items() if name not in OWN and name[:4] != "hub_"})
 
 

@@ -100,8 +100,7 @@ class E1Trainer(HookedTrainer):
         self.budgets = args.budgets
         self._advantage = advantage  # None is TRL's
         self._advantages: list[tuple[float, float]] = []  # of this process's last rollouts: thinking and solution
-        name = model if isinstance(model, str) else model.name_or_path
-        self.base: tuple[str, str | None] = (name, revision)
+        self.base: tuple[str, str | None] = (model if isinstance(model, str) else model.name_or_path, revision)
         self.write_card: Callable[..., None] | None = None
         self.validation: Callable[[], dict[str, float]] | None = None
         self._table_step = -math.inf  # when a table of completions was last logged
