@@ -108,16 +108,16 @@ def prepare(
 
 
 def find_checkpoint(args: E1Config) -> str | None:
-    """Find the whole checkpoint to resume from, named or the last of `output_dir`; `None` if the recipe names none.
+    """Find the whole checkpoint to resume from, named or the last of `output_dir`; `None` to begin anew.
 
     Raises:
-        UserError: there is no whole checkpoint, or another number of processes wrote it.
+        UserError: there is no whole checkpoint, except for `auto`, or another number of processes wrote it.
     """
     named = str(args.resume_from_checkpoint)  # text where it comes from a command line
     if named.lower() in ("none", "false"):
         return None
     folders = [Path(named)]
-    if is_last := named.lower() == "true":
+    if is_last := named.lower() in ("true", "auto"):
         numbered = Path(args.output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*")
         steps = {folder: folder.name.rpartition("-")[2] for folder in numbered}
         folders = sorted((folder for folder in steps if steps[folder].isdecimal()), key=lambda each: int(steps[each]))
@@ -127,6 +127,8 @@ def find_checkpoint(args: E1Config) -> str | None:
             TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))
             break
     else:
+        if named.lower() == "auto":
+            return None
         where = args.output_dir if is_last else named
         raise UserError(
             f"{where} holds no whole checkpoint (with {TRAINER_STATE_NAME}) to resume from; name another one"

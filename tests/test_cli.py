@@ -7,10 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
 
 import openai
+import psutil
 import pytest
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from conftest import BASE, ROOT
@@ -289,6 +291,28 @@ def test_a_process_that_was_killed_is_named_in_a_line(accelerate_config: str, tm
     rank = 0 if accelerate_config == "cpu" else 1
     said = f"e1 train: process {rank} was killed by SIGKILL, often a sign that memory ran out: docs/troubleshooting.md"
     assert done.returncode == 1 and done.stderr.splitlines()[-1] == said and "Traceback" not in done.stderr
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("accelerate_config", ["cpu", "cpu_zero3"])
+def test_a_scheduler_that_ends_it_ends_its_processes_with_a_line(accelerate_config: str, tmp_path: Path) -> None:
+    sleeps = "import os, sys, time\nprint(os.getpid(), file=open(f'{sys.argv[1]}/pid', 'a'))\ntime.sleep(99)\n"
+    (tmp_path / "sleeps.py").write_text(sleeps)
+    config = resource("accelerate_configs", accelerate_config)
+    code = (
+        "from e1_trl.training.launch import _launch\n"
+        f"_launch(['--config_file', {str(config)!r}, '-m', 'sleeps', {str(tmp_path)!r}])"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
+    process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True)
+    count, file = read_mapping(config)["num_processes"], tmp_path / "pid"
+    while not file.exists() or len(file.read_text().split()) < count:
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.terminate()
+    _, said = process.communicate()
+    assert said == "e1 train: ended by SIGTERM; the same command with --resume_from_checkpoint true goes on\n"
+    assert process.returncode == 1 and not any(map(psutil.pid_exists, map(int, file.read_text().split())))
 
 
 @pytest.mark.slow

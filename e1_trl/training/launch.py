@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NoReturn
 
 from e1_trl.arguments import Count, read_value
 from e1_trl.command_line import CommandParser, names_in
@@ -231,15 +231,27 @@ def _launch(words: Sequence[str]) -> None:
     """Run `accelerate launch` without its tracebacks: a process that fails has printed its error.
 
     Raises:
-        SystemExit: a process failed or was killed; if killed, with one line.
+        SystemExit: a process failed or was killed, or a signal ended this one and its processes; with one line, unless
+            a process failed.
     """
     from accelerate.commands.launch import launch_command, launch_command_parser
+    from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+    from e1_trl.processes import end_children, handle_ends
+
+    def end(number: int, frame: object) -> NoReturn:
+        raise SignalException("", signal.Signals(number))
+
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    logging.getLogger("torch.distributed.elastic.agent.server.api").disabled = True  # PyTorch sets its level itself
+    handle_ends(end)
     try:
         launch_command(launch_command_parser().parse_args(words))
         return
+    except SignalException as error:  # of several processes PyTorch's
+        end_children()
+        sys.exit(f"e1 train: ended by {error.sigval.name}; the same command with --resume_from_checkpoint true goes on")
     except subprocess.CalledProcessError as error:
         rank = 0
         status = error.returncode

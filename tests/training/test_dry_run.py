@@ -221,11 +221,13 @@ def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
         (tmp_path / f"checkpoint-{step}").mkdir()
     with pytest.raises(ValueError, match=f"^{tmp_path} holds no whole checkpoint .* to resume from"):
         find_checkpoint(args)
+    auto = config(output_dir=str(tmp_path), resume_from_checkpoint="auto")
+    assert find_checkpoint(auto) is None
     for step in (2, 10, "10-best"):
         TrainerState(global_step=10).save_to_json(str(tmp_path / f"checkpoint-{step}" / "trainer_state.json"))
     (tmp_path / "checkpoint-12" / "trainer_state.json").write_text('{"of_another_version": 1}')
     (tmp_path / "checkpoint-11" / "trainer_state.json").write_text('{"epoch": 0.1, "glob')  # killed while it wrote
-    assert find_checkpoint(args) == str(tmp_path / "checkpoint-10")
+    assert find_checkpoint(args) == find_checkpoint(auto) == str(tmp_path / "checkpoint-10")
     args.resume_from_checkpoint = str(tmp_path / "checkpoint-11")
     with pytest.raises(ValueError, match=r"checkpoint-11 holds no whole checkpoint \(with trainer_state.json\)"):
         find_checkpoint(args)
