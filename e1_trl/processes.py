@@ -151,4 +151,5 @@ def forget_killed() -> None:
     vLLM's CPU build gives it one name for every externally launched group, so it would stop the next run.
     """
     for left_over in Path("/dev/shm").glob("-tp:0-*-cpushm_*"):
-        left_over.unlink(missing_ok=True)
+        with contextlib.suppress(PermissionError):  # of another user
+            left_over.unlink(missing_ok=True)

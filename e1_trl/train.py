@@ -18,9 +18,11 @@ import contextlib
 import logging
 import os
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import torch
 from transformers import TrainerState
@@ -82,6 +84,8 @@ def prepare(
     }
     facts = ModelFacts.of(args, model.model_name_or_path)
     check_precision(args, model.model_name_or_path, model.use_peft)
+    if args.vllm_mode == "server" and args.process_index == 0:
+        find_server(args, model.model_name_or_path, facts.thinking_close.context, script_args.dry_run)
     with args.main_process_first(desc="preparing the prompts"):
         problems = load(script_args, mixture, args, facts.tokenizer, rewards)
     if checkpoint is not None:
@@ -159,6 +163,30 @@ def check_output(output: Path, dry_run: bool = False) -> None:
     if not dry_run:
         raise UserError(said)
     logger.warning("%s; otherwise no training begins here", said)
+
+
+def find_server(args: E1Config, model: str, context: int, dry_run: bool) -> None:
+    """Wait `vllm_server_timeout` seconds for the server, before anything loads; in a dry run only warn.
+
+    Raises:
+        UserError: it does not answer; says how to start it.
+    """
+    url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
+    said = f"no server answers at {url}; start it with: trl vllm-serve --model {model} --max-model-len {context}"
+    limit = 0.0 if dry_run else args.vllm_server_timeout
+    began = time.monotonic()
+    warned = False
+    while True:
+        with contextlib.suppress(OSError), urlopen(f"{url}/health", timeout=10):
+            return
+        if not warned:
+            logger.warning("%s%s", said, f"; waiting up to {limit:g} s" * (not dry_run))
+        warned = True
+        if dry_run:
+            return
+        if time.monotonic() - began >= limit:
+            raise UserError(said)
+        time.sleep(2)
 
 
 def train(recipe: Recipe, written: dict[str, Any]) -> None:

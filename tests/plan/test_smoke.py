@@ -85,6 +85,7 @@ def filled(share: float) -> Run:
         (checks.accuracy(validated(0.4), "another"), None, "40.0% right"),
         (checks.accuracy(RECORDED, MODEL), None, "no validation"),
         (checks.gap("", logged(3, **{GAP: 0.003}), (1, 3)), False, "0.00111, 0.003 nats"),
+        (checks.gap("", RECORDED, beginnings(replace(SETUP, steps=4.0))), None, "0.00111 nats at steps 1"),
         (checks.resumed("", KILLED, RECORDED), True, "went on after step 2; steps 1, 2, 3, 4 in the log"),
         (checks.resumed("", KILLED, logged(1, step_time=15.9)), False, "went on after step 1"),
         (checks.resumed("", KILLED, CUT), False, "steps 1, 2, 3 in the log"),

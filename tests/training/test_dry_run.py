@@ -17,7 +17,7 @@ from transformers import Trainer, TrainerState
 from trl.trainer.utils import RepeatSampler
 
 from e1_trl.errors import UserError
-from e1_trl.train import check_output, find_checkpoint, main
+from e1_trl.train import check_output, find_checkpoint, find_server, main
 from e1_trl.training.dry_run import steps_of
 
 NANO = (
@@ -213,6 +213,15 @@ def test_forks_and_advantages_are_shown_or_refused_before_a_model_loads(
         dry_run(*words)
     with pytest.raises(UserError, match=r"^loss_type vespo needs one advantage of a completion"):
         dry_run(*words, *forked, "--loss_type", "vespo")
+
+
+def test_a_server_that_does_not_answer_is_a_line_before_anything_loads(caplog: pytest.LogCaptureFixture) -> None:
+    args = config(vllm_mode="server", vllm_server_base_url="http://127.0.0.1:9", vllm_server_timeout=0.0)
+    said = "no server answers at http://127.0.0.1:9; start it with: trl vllm-serve --model org/base --max-model-len 97"
+    find_server(args, "org/base", 97, dry_run=True)
+    assert caplog.messages == [said]
+    with pytest.raises(UserError, match=f"^{said}$"):
+        find_server(args, "org/base", 97, dry_run=False)
 
 
 def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
