@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from e1_trl.arguments import Count, read_value
 from e1_trl.command_line import CommandParser, names_in
-from e1_trl.errors import TROUBLESHOOTING, UserError, run_command
+from e1_trl.errors import INSTALL, TROUBLESHOOTING, UserError, run_command
 from e1_trl.recipes import fields_of, read_mapping, resource, shipped
 from e1_trl.training.arguments import BudgetedTraining, TrlFields
 from e1_trl.training.recipe_arguments import RecipeArguments
@@ -273,7 +273,7 @@ def main(argv: list[str] | None = None) -> None:
         make_parser().print_help()
         return
     if find_spec("trl") is None or find_spec("accelerate") is None:
-        sys.exit("e1 train: TRL is not installed; pip install 'e1-trl[train]' brings it, 'e1-trl[gpu]' also vLLM")
+        sys.exit(f"e1 train: TRL is not installed; {INSTALL} brings it and vLLM")
     if "--help_all" in arguments:
         make_parser(with_all_fields=True).print_help()
         return

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from e1_trl.training.groups import Advantage
     from e1_trl.training.rewards import Reward
 
-# Fields that are not published: `env` may hold keys, and whoever repeats a training neither resumes nor uploads it.
-OWN = frozenset(["env", "resume_from_checkpoint", "push_to_hub", "dry_run"])
+# Fields that are not published: `env` may hold keys, whoever repeats a training neither resumes nor uploads it, and
+# folders and files are of this machine.
+OWN = {"env", "resume_from_checkpoint", "push_to_hub", "dry_run", "output_dir", "exclude", "local_benchmarks"}
 
 
 @dataclass
@@ -137,13 +138,16 @@ def resolved(argv: Sequence[str], parsed: Iterable[Any]) -> dict[str, Any]:
     recipe = fields_of_config(argv)
     for record in parsed:
         recipe |= {name: _plain(getattr(record, name)) for name in names_in(argv) if hasattr(record, name)}
-    return _without_secrets({name: value for name, value in recipe.items() if name not in OWN and name[:4] != "hub_"})
+    return _publishable({name: value for name, value in recipe.items() if name not in OWN and name[:4] != "hub_"})
 
 
-def _without_secrets(value: Any) -> Any:
+def _publishable(value: Any) -> Any:
+    """Leave out secrets, and all of a path on this machine but its last part."""
     if isinstance(value, dict):
-        return {name: _without_secrets(held) for name, held in value.items() if name not in SECRETS}
-    return [_without_secrets(held) for held in value] if isinstance(value, list) else value
+        return {name: _publishable(held) for name, held in value.items() if name not in SECRETS}
+    if isinstance(value, str) and os.path.exists(value):
+        return Path(value).name
+    return [_publishable(held) for held in value] if isinstance(value, list) else value
 
 
 def _plain(value: Any) -> Any:
