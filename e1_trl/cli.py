@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 import e1_trl
-from e1_trl.errors import UserError, run_command
+from e1_trl.errors import INSTALL, UserError, run_command
 from e1_trl.logs import route_logs
 
 
@@ -61,7 +61,7 @@ def _load(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == __package__:
             raise
-        raise UserError(f"{error.name} is not installed; pip install 'e1-trl[train]' installs it") from error
+        raise UserError(f"{error.name} is not installed; {INSTALL} brings it") from error
 
 
 if __name__ == "__main__":

@@ -147,6 +147,11 @@ class CommandParser(argparse.ArgumentParser):
         return record(**given)
 
 
+def names_in(words: Iterable[str]) -> list[str]:
+    """Return the names of the options among the words of a command line, `--two-words` as `two_words`."""
+    return [word.partition("=")[0][2:].replace("-", "_") for word in words if word.startswith("--")]
+
+
 def required_fields(record: type) -> list[str]:
     """Return the names of a dataclass's fields without default."""
     return [each.name for each in fields(record) if each.default is MISSING and each.default_factory is MISSING]

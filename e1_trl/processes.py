@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 
 import psutil
 
@@ -128,10 +129,27 @@ def kill_tree(leader: int) -> None:
     psutil.wait_procs(family, timeout=LONGEST_END)
 
 
+def end_children(patience: float = 30.0) -> None:
+    """End all descendants of this process by SIGTERM, and by signal 9 those that are left after so many seconds."""
+    family = psutil.Process().children(recursive=True)
+    for process in family:
+        _send(process, signal.SIGTERM)
+    for process in psutil.wait_procs(family, timeout=patience)[1]:
+        _send(process, signal.SIGKILL)
+
+
+def handle_ends(handler: Callable[[int, FrameType | None], object]) -> None:
+    """Handle the signals of a scheduler or a lost connection, except those that nohup ignores."""
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(ending) is not signal.SIG_IGN:
+            signal.signal(ending, handler)
+
+
 def forget_killed() -> None:
     """Remove the shared memory of killed runs.
 
     vLLM's CPU build gives it one name for every externally launched group, so it would stop the next run.
     """
     for left_over in Path("/dev/shm").glob("-tp:0-*-cpushm_*"):
-        left_over.unlink(missing_ok=True)
+        with contextlib.suppress(PermissionError):  # of another user
+            left_over.unlink(missing_ok=True)

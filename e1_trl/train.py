@@ -18,9 +18,11 @@ import contextlib
 import logging
 import os
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import torch
 from transformers import TrainerState
@@ -31,6 +33,7 @@ from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantiza
 from e1_trl.answers.kinds import INSTRUCTION, make_grader
 from e1_trl.checkpoints import hub
 from e1_trl.checkpoints.model_card import BaseModel
+from e1_trl.command_line import names_in
 from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import last_question
 from e1_trl.provenance import FILE as PROVENANCE
@@ -43,8 +46,9 @@ from e1_trl.training.cards import write_cards
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import load
 from e1_trl.training.dry_run import show
+from e1_trl.training.launch import check_batch
 from e1_trl.training.named_rewards import make_rewards
-from e1_trl.training.recipe_as_run import E1ScriptArguments, Recipe, parse_recipe, resolved
+from e1_trl.training.recipe_as_run import E1ScriptArguments, Recipe, fields_of_config, parse_recipe, resolved
 from e1_trl.training.rewards import Accuracy
 from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import Validation
@@ -80,6 +84,8 @@ def prepare(
     }
     facts = ModelFacts.of(args, model.model_name_or_path)
     check_precision(args, model.model_name_or_path, model.use_peft)
+    if args.vllm_mode == "server" and args.process_index == 0:
+        find_server(args, model.model_name_or_path, facts.thinking_close.context, script_args.dry_run)
     with args.main_process_first(desc="preparing the prompts"):
         problems = load(script_args, mixture, args, facts.tokenizer, rewards)
     if checkpoint is not None:
@@ -106,10 +112,11 @@ def prepare(
 
 
 def find_checkpoint(args: E1Config) -> str | None:
-    """Find the whole checkpoint to resume from, named or the last of `output_dir`; `None` if the recipe names none.
+    """Find the whole checkpoint to resume from, named or the last of `output_dir`; `None` to begin anew.
 
     Raises:
-        UserError: there is no whole checkpoint, or a later one, or it is not one to resume from with these processes.
+        UserError: there is no whole checkpoint (but for `auto`), or a later one, or it is not one to resume from with
+            these processes.
     """
     named = str(args.resume_from_checkpoint)  # text where it comes from a command line
     if named.lower() in ("none", "false"):
@@ -117,7 +124,9 @@ def find_checkpoint(args: E1Config) -> str | None:
     numbered = [*Path(args.output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*")]
     whole = [each for each in numbered if each.name.rpartition("-")[2].isdecimal() and step_of(each)]
     last = max(whole, key=step_of, default=None)
-    folder = last if named.lower() == "true" else Path(named)
+    if last is None and named.lower() == "auto":
+        return None
+    folder = last if named.lower() in ("true", "auto") else Path(named)
     if folder is None or not step_of(folder):
         where = args.output_dir if folder is None else named
         raise UserError(
@@ -168,6 +177,30 @@ def check_output(output: Path, dry_run: bool = False) -> None:
     if not dry_run:
         raise UserError(said)
     logger.warning("%s; otherwise no training begins here", said)
+
+
+def find_server(args: E1Config, model: str, context: int, dry_run: bool) -> None:
+    """Wait `vllm_server_timeout` seconds for the server, before anything loads; in a dry run only warn.
+
+    Raises:
+        UserError: it does not answer; says how to start it.
+    """
+    url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
+    said = f"no server answers at {url}; start it with: trl vllm-serve --model {model} --max-model-len {context}"
+    limit = 0.0 if dry_run else args.vllm_server_timeout
+    began = time.monotonic()
+    warned = False
+    while True:
+        with contextlib.suppress(OSError), urlopen(f"{url}/health", timeout=10):
+            return
+        if not warned:
+            logger.warning("%s%s", said, f"; waiting up to {limit:g} s" * (not dry_run))
+        warned = True
+        if dry_run:
+            return
+        if time.monotonic() - began >= limit:
+            raise UserError(said)
+        time.sleep(2)
 
 
 def train(recipe: Recipe, written: dict[str, Any]) -> None:
@@ -228,6 +261,7 @@ def main(argv: list[str] | None = None) -> None:
     script_args, args, model, mixture = parse_recipe(argv)
     if args.process_index != 0:
         logging.getLogger("e1_trl").setLevel(logging.ERROR)  # the main process warns for all
+    check_batch(fields_of_config(argv), args.world_size, names_in(argv))
     recipe = prepare(script_args, args, model, mixture)
     if script_args.dry_run:
         with recipe.grader:

@@ -9,8 +9,8 @@ name=$1
 solution=$2
 banned=$3
 shift 3
-# One GPU is enough where there are any.
-nvidia-smi -L >/dev/null 2>&1 && set -- --accelerate_config one_gpu "$@"
+# One GPU is enough where PyTorch can use any; a build for CPUs cannot, whatever the driver lists.
+python -c 'import torch; exit(not torch.cuda.is_available())' && set -- --accelerate_config one_gpu "$@"
 
 python -m "experiments.$name.make_base" --what data
 

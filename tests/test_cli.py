@@ -7,10 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
 
 import openai
+import psutil
 import pytest
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from conftest import BASE, ROOT
@@ -136,7 +138,7 @@ def test_a_recipe_says_how_it_is_launched_and_the_command_line_wins(
         ("max_steps: 3", [], ["accelerate_config cpu", "bf16 false"]),
         ("bf16:", [], ["accelerate_config cpu", "bf16 false"]),
         ("bf16: true", [], ["accelerate_config cpu"]),
-        ("max_steps: 3", ["--use_cpu=true"], ["accelerate_config cpu"]),
+        ("max_steps: 3", ["--use-cpu=true"], ["accelerate_config cpu"]),
         ("accelerate_config: zero2", [], ["bf16 false"]),
         ("accelerate_config: zero2", ["--fp16", "true"], []),
         ("bf16: false", ["--accelerate_config", "cpu"], []),
@@ -199,6 +201,7 @@ def test_accelerate_takes_our_configurations(name: str, processes: int, zero_sta
 
 
 BATCH = "the recipe's batch is 512 rollouts a step (16 on each of 8 processes x 4), and 4 would make it 256; to keep it"
+ALONE = "trains in one process, not in 4; for several, pass --accelerate_config ddp"
 FEWER = "zero2 starts 8 processes, one per GPU, and this node shows 4 "
 
 
@@ -207,13 +210,18 @@ FEWER = "zero2 starts 8 processes, one per GPU, and this node shows 4 "
     [
         ("", 8, None),
         ("", 4, f"{FEWER}.*; to keep the recipe's batch, pass --num_processes 4 --gradient_accumulation_steps 8"),
-        ("", 3, "set per_device_train_batch_size and gradient_accumulation_steps so that their product is 512/3"),
+        ("", 3, "this node shows 3 .*, pass --num_processes 2 --gradient_accumulation_steps 16"),
         ("", 0, None),
         ("--num_processes 4", 4, f"{re.escape(BATCH)}, pass --num_processes 4 --gradient_accumulation_steps 8"),
         ("--num_processes 4", 0, re.escape(BATCH)),
         ("--accelerate_config one_gpu", 8, "1 would make it 64; to keep it, .*1 --gradient_accumulation_steps 32"),
         ("--num_processes 4 --gradient_accumulation_steps 8", 4, None),
         ("--num_processes 4 --gradient_accumulation_steps=4", 8, None),  # who names it means it
+        ("--num-processes 4 --gradient-accumulation-steps 4", 8, None),
+        ("--num_processes 7", 8, "7 would make it 448; to keep it, pass --num_processes 4 --gradient_acc.*_steps 8$"),
+        ("--accelerate_config one_gpu --num_processes 4", 8, f"one_gpu {ALONE} --num_processes 4 --gradient_.* 8$"),
+        ("--accelerate_config cpu --num_processes 4", 0, "cpu trains in one process, not in 4; remove --num_processes"),
+        ("--num_processes 4 --dry_run true", 0, None),
         ("--num_processes 4 --gradient_accumulation_steps 8", 2, "zero2 starts 4 processes"),
         ("--num_processes 1 --dry_run true", 8, None),
         ("--accelerate_config cpu --bf16 false --dry_run true", 8, None),
@@ -249,7 +257,7 @@ def test_training_without_its_extra_says_what_to_install() -> None:
         "import sys; sys.modules['trl'] = None; from e1_trl.cli import main; main(['train', '--config', 'nano'])"
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("e1 train: TRL is not installed; pip install 'e1-trl[train]'")
+    assert done.stderr.startswith("e1 train: TRL is not installed; pip install '.[gpu]' in its checkout")
     assert done.stderr.count("\n") == 1
 
 
@@ -283,6 +291,28 @@ def test_a_process_that_was_killed_is_named_in_a_line(accelerate_config: str, tm
     rank = 0 if accelerate_config == "cpu" else 1
     said = f"e1 train: process {rank} was killed by SIGKILL, often a sign that memory ran out: docs/troubleshooting.md"
     assert done.returncode == 1 and done.stderr.splitlines()[-1] == said and "Traceback" not in done.stderr
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("accelerate_config", ["cpu", "cpu_zero3"])
+def test_a_scheduler_that_ends_it_ends_its_processes_with_a_line(accelerate_config: str, tmp_path: Path) -> None:
+    sleeps = "import os, sys, time\nprint(os.getpid(), file=open(f'{sys.argv[1]}/pid', 'a'))\ntime.sleep(99)\n"
+    (tmp_path / "sleeps.py").write_text(sleeps)
+    config = resource("accelerate_configs", accelerate_config)
+    code = (
+        "from e1_trl.training.launch import _launch\n"
+        f"_launch(['--config_file', {str(config)!r}, '-m', 'sleeps', {str(tmp_path)!r}])"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
+    process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True)
+    count, file = read_mapping(config)["num_processes"], tmp_path / "pid"
+    while not file.exists() or len(file.read_text().split()) < count:
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.terminate()
+    _, said = process.communicate()
+    assert said == "e1 train: ended by SIGTERM; the same command with --resume_from_checkpoint true goes on\n"
+    assert process.returncode == 1 and not any(map(psutil.pid_exists, map(int, file.read_text().split())))
 
 
 @pytest.mark.slow

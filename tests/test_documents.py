@@ -95,6 +95,7 @@ OF_LIBRARIES = {
     "Failed to find C compiler",
     "Python.h: No such file or directory",
     "No space left on device",
+    "Disk quota exceeded",
     "PytorchStreamWriter failed writing file",
     "offline mode is enabled",
     "Cannot find an appropriate cached snapshot folder",

@@ -140,6 +140,18 @@ def test_a_python_that_will_not_do_is_refused_in_one_line(clone: Path) -> None:
     assert ".venv/bin/python is Python 3.10, and one of 3.11" in done.stderr and done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(("status", "gpu"), [(0, ["--accelerate_config", "one_gpu"]), (1, [])])
+def test_the_miniature_takes_a_gpu_if_pytorch_can_use_one(status: int, gpu: list[str], tmp_path: Path) -> None:
+    for name, body in {"nvidia-smi": "", "python": f"[[ $1 != -c ]] || exit {status}", "e1": 'echo "$@"'}.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    line = [ROOT / "experiments" / "miniature.sh", "nano", "32", "{}", "--seed", "1"]
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    (trained,) = [said for said in done.stdout.splitlines() if said.startswith("train ")]
+    assert trained.split()[-2 - len(gpu) :] == [*gpu, "--seed", "1"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
 def test_an_installation_for_gpus_resolves_with_every_package_pinned_once(python: str, clone: Path) -> None:
@@ -178,7 +190,7 @@ def test_an_installed_wheel_holds_the_package_recipes_and_accelerate_configurati
     assert accelerate_config == str(tmp_path / "e1_trl/accelerate_configs/zero2.yaml")
     assert version == PROJECT["version"]
     shipped = {file.name for file in Path(recipe).parent.iterdir()}
-    assert shipped == {file.name for file in (ROOT / "recipes").glob("E1-*.yaml")}
+    assert shipped == {file.name for file in (ROOT / "recipes").glob("*.yaml")}
 
 
 def imported(file: Path) -> set[str]:

@@ -11,7 +11,7 @@ from e1_trl.arguments import json_object
 from e1_trl.budget import ThinkingClose
 from e1_trl.checkpoints.checkpoint import Checkpoint, served_rank
 from e1_trl.engines.engine import Engine, SamplingSettings
-from e1_trl.errors import UserError
+from e1_trl.errors import INSTALL, UserError
 from e1_trl.evaluation.arguments import EvaluationArguments, token_biases
 from e1_trl.evaluation.store import read_facts
 from e1_trl.marker import MARKER, find_marker
@@ -57,7 +57,7 @@ class Weights:
 
     def __post_init__(self) -> None:
         if find_spec("vllm") is None:
-            raise UserError("vLLM is not installed; pip install 'e1-trl[vllm]' brings it, or name a base_url")
+            raise UserError(f"vLLM is not installed; {INSTALL} brings it, or name a base_url")
         import torch
 
         needed = self.arguments.tensor_parallel_size

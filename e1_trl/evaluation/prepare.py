@@ -28,7 +28,8 @@ from e1_trl.evaluation.thinking import Thinking
 from e1_trl.marker import Marker, PromptState
 from e1_trl.problems.benchmarks import BENCHMARKS, Benchmark, find_benchmark
 from e1_trl.problems.load import load_benchmark, load_problems
-from e1_trl.problems.prompts import Prompt, compose, explain_loss, tokenize
+from e1_trl.problems.prompts import Prompt, compose, tokenize
+from e1_trl.problems.selection import explain_loss
 from e1_trl.provenance import installed_versions
 from e1_trl.report.conditions import Conditions
 from e1_trl.report.samples import grading_workers

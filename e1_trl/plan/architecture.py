@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from e1_trl.arguments import Count, read_value
-from e1_trl.errors import UserError, user_errors
+from e1_trl.errors import INSTALL, UserError, user_errors
 from e1_trl.recipes import read_mapping
 
 # Configurations of the recipes' models, so that a plan downloads nothing.
@@ -56,7 +56,7 @@ class Architecture:
         try:
             import torch
         except ImportError as error:
-            raise UserError(f"a plan needs PyTorch (pip install 'e1-trl[train]'): {error}") from error
+            raise UserError(f"a plan needs PyTorch ({INSTALL}): {error}") from error
         with user_errors(f"{model} cannot be planned for", Exception):  # code on the Hub may raise anything
             config = _read_config(model, revision, trust_remote_code)
             text = config.get_text_config()

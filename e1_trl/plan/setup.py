@@ -8,12 +8,13 @@ from typing import Any, get_type_hints
 
 from e1_trl.arguments import Count, Natural, from_yaml, read_value
 from e1_trl.budget import PROMPT
-from e1_trl.command_line import CommandParser
+from e1_trl.command_line import CommandParser, names_in
 from e1_trl.errors import UserError
 from e1_trl.plan.architecture import Architecture
 from e1_trl.recipes import fields_of, read_mapping, resource, shipped
 from e1_trl.training.arguments import BudgetedTraining, TrlFields
 from e1_trl.training.budgets import FIELDS, Budgets
+from e1_trl.training.launch import FOR_SEVERAL, starts_one
 from e1_trl.training.recipe_arguments import RecipeArguments
 
 FORCED = 1  # token of the end-of-thinking marker
@@ -92,6 +93,8 @@ class Setup:
             require("lora_target_modules", fields["lora_target_modules"], "all-linear")
         require("optim", getattr(fields["optim"], "value", fields["optim"]), "adamw_torch", "adamw_torch_fused")
         gpus = read_value("num_processes", accelerate.get("num_processes", 1), Count)
+        if gpus > 1 and starts_one(accelerate):
+            raise UserError(f"distributed_type NO trains in one process, not in {gpus}; {FOR_SEVERAL}")
         batch = fields["per_device_train_batch_size"]
         accumulation = fields["gradient_accumulation_steps"]
         rollouts = fields["generation_batch_size"] or batch * gpus * (fields["steps_per_generation"] or accumulation)
@@ -181,14 +184,14 @@ class Launch:
         fields = fields_of(file)
         if len(words) % 2 or any(not word.startswith("--") for word in words[::2]):
             raise UserError(f"expected pairs --FIELD VALUE that override the recipe, found {' '.join(words)}")
-        pairs = zip(words[::2], words[1::2], strict=True)
+        pairs = zip(names_in(words[::2]), words[1::2], strict=True)
         name = accelerate_config or fields.get("accelerate_config")
         if name is None:
             raise UserError(f"{recipe} has no accelerate_config: pass --accelerate_config NAME")
         accelerate = read_mapping(resource("accelerate_configs", name))
         if processes:
             accelerate["num_processes"] = processes
-        given = {field.removeprefix("--"): from_yaml(field, value) for field, value in pairs}
+        given = {field: from_yaml(field, value) for field, value in pairs}
         return cls(file, fields, given, name, accelerate)
 
     @property

@@ -7,8 +7,6 @@ library: a tokenizer and a dataset are handed in.
 import hashlib
 import logging
 import re
-import reprlib
-import unicodedata
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -24,20 +22,6 @@ logger = logging.getLogger(__name__)
 
 MEASURED = "prompt_tokens"  # the column with the lengths of prompts
 SWITCHES = ("enable_thinking", "thinking")  # arguments of chat templates that turn thinking on
-SHORT = reprlib.Repr()
-SHORT.maxstring = 200
-
-# What LaTeX writes in several ways, or for the eye alone. Operators stay: they tell 2 - 3 from 2 + 3.
-STYLE = re.compile(
-    r"""\\(?:left|right|q?quad|displaystyle|limits|mbox|text(?:bf|it|rm)?|math(?:bf|it|rm))(?![a-z]) | \\!
-    | (?<=\\)[dtcl](?=frac|dots)         # \dfrac is \frac, \ldots is \dots
-    | (?<=\\[lg]e)q(?:slant)?(?![a-z])   # \leqslant is \le
-    | \[/?[bi]\]                         # italics on forums
-    | (?<!\d)\.|\.(?!\d)                # a full stop, no decimal point
-    | [\s$&,;:?'"`‘’“”~{}()\[\]\\]
-    """,
-    re.VERBOSE,
-)
 
 Message = dict[str, str]  # "role" and "content"
 Prompt = str | Sequence[Message]  # a text that the model is given as it is, or a conversation for its chat template
@@ -63,11 +47,6 @@ def last_question(prompt: Prompt) -> str:
         UserError: there is no user message in the conversation.
     """
     return prompt if isinstance(prompt, str) else prompt[_last_user_message(prompt)]["content"]
-
-
-def normalised(text: str) -> str:
-    """Remove from a text what two copies of one problem may differ in: case, spacing, punctuation, LaTeX style."""
-    return STYLE.sub("", unicodedata.normalize("NFKC", text).casefold())
 
 
 def identity(problem: str) -> str:
@@ -107,18 +86,6 @@ def tokenize(
     except TemplateError as error:  # as of a template without system turns
         raise UserError(f"the chat template of {tokenizer.name_or_path!r} refuses a conversation: {error}") from error
     return tokens["input_ids"]
-
-
-def explain_loss(tokenizer: "PreTrainedTokenizerBase", prompt: Prompt, prompt_ids: Sequence[int]) -> str | None:
-    """Explain that a prompt, decoded from its token ids, no longer holds its question; return `None` if it does."""
-    question = last_question(prompt)
-    read = tokenizer.decode(prompt_ids)
-    if normalised(question) in normalised(read):
-        return None
-    return (
-        "the chat template or the tokenizer loses a part of a question: expected "
-        f"{SHORT.repr(question)}, found {SHORT.repr(read)}"
-    )
 
 
 def explain_unthinking(

@@ -1,17 +1,36 @@
-"""Problems that are left out: those that are evaluated on, and those that a file names."""
+"""Problems by their texts: those that are left out, and what a tokenizer loses of one."""
 
 import json
 import logging
+import re
+import reprlib
+import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from e1_trl.errors import UserError
-from e1_trl.problems.prompts import normalised
+from e1_trl.problems.prompts import Prompt, last_question
 
 if TYPE_CHECKING:
     from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
+
+SHORT = reprlib.Repr()
+SHORT.maxstring = 200
+# What LaTeX writes in several ways, or for the eye alone. Operators stay: they tell 2 - 3 from 2 + 3.
+STYLE = re.compile(
+    r"""\\(?:left|right|q?quad|displaystyle|limits|mbox|text(?:bf|it|rm)?|math(?:bf|it|rm))(?![a-z]) | \\!
+    | (?<=\\)[dtcl](?=frac|dots)         # \dfrac is \frac, \ldots is \dots
+    | (?<=\\[lg]e)q(?:slant)?(?![a-z])   # \leqslant is \le
+    | \[/?[bi]\]                         # italics on forums
+    | (?<!\d)\.|\.(?!\d)                # a full stop, no decimal point
+    | [\s$&,;:?'"`‘’“”~{}()\[\]\\]
+    """,
+    re.VERBOSE,
+)
 
 
 def decontaminate(problems: "Dataset", others: "Dataset", name: str) -> "Dataset":
@@ -34,6 +53,23 @@ def _without(problems: "Dataset", named: list[bool], why: str, remedy: str = "")
         raise UserError(f"all {len(problems)} problems {why}{remedy}")
     logger.warning("left out %d of %d problems: they %s", len(problems) - len(kept), len(problems), why)
     return problems.select(kept)
+
+
+def normalised(text: str) -> str:
+    """Remove from a text what two copies of one problem may differ in: case, spacing, punctuation, LaTeX style."""
+    return STYLE.sub("", unicodedata.normalize("NFKC", text).casefold())
+
+
+def explain_loss(tokenizer: "PreTrainedTokenizerBase", prompt: Prompt, prompt_ids: Sequence[int]) -> str | None:
+    """Explain that a prompt, decoded from its token ids, no longer holds its question; return `None` if it does."""
+    question = last_question(prompt)
+    read = tokenizer.decode(prompt_ids)
+    if normalised(question) in normalised(read):
+        return None
+    return (
+        "the chat template or the tokenizer loses a part of a question: expected "
+        f"{SHORT.repr(question)}, found {SHORT.repr(read)}"
+    )
 
 
 def named_in(file: Path) -> frozenset[str]:

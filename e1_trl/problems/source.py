@@ -8,7 +8,7 @@ from datasets.exceptions import DatasetGenerationError
 
 from e1_trl.errors import UserError
 
-FORMATS = {".jsonl": "json", ".json": "json", ".jsonl.gz": "json", ".parquet": "parquet"}
+FORMATS = {".jsonl": "json", ".json": "json", ".jsonl.gz": "json", ".json.gz": "json", ".parquet": "parquet"}
 NO_ROW = "no data"  # the words of datasets
 
 
@@ -16,7 +16,7 @@ def load_source(name: str, split: str, config: str | None = None, files: Sequenc
     """Load one split of a dataset as it is.
 
     Args:
-        name: a local `.jsonl`, `.json`, `.jsonl.gz` or `.parquet` file, which is any one split; a local folder with
+        name: a local file with a suffix of `FORMATS`, which is any one split; a local folder with
             files named after splits; or an id on the Hub.
         split: the split to load; `datasets`' slices ("train[:100]") work too.
         config: the configuration of a dataset on the Hub that has several.
@@ -28,6 +28,11 @@ def load_source(name: str, split: str, config: str | None = None, files: Sequenc
     suffix = file_suffix(name)
     if suffix and not Path(name).is_file():
         raise UserError(f"no file {name} (in {Path.cwd()}); give an existing file, a folder or a Hub id")
+    if not suffix and Path(name).is_file():
+        raise UserError(
+            f"{name} has none of the suffixes {', '.join(FORMATS)}; convert it, or give a folder that holds it as "
+            f"{whole(split)}{''.join(Path(name).suffixes[-1:])}"
+        )
     try:
         if suffix:
             return load_dataset(FORMATS[suffix], data_files={whole(split): name}, split=split)

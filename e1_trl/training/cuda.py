@@ -4,7 +4,7 @@ import os
 import subprocess
 from dataclasses import dataclass
 
-from e1_trl.errors import one_line
+from e1_trl.errors import INSTALL, one_line
 
 OLDEST_DRIVER = {12: 525, 13: 580}  # NVIDIA's, for each major version of CUDA
 LONGEST_ANSWER = 30.0  # seconds, of nvidia-smi
@@ -59,8 +59,8 @@ def gpu_fault() -> str | None:
     found = f"nvidia-smi lists {len(listed)} GPUs with driver {listed[0].driver}, and PyTorch {torch.__version__}"
     if torch.version.cuda is None:
         return (
-            f"{found} is a build without CUDA; run `make clean` and `make install DEVICE=gpu`, or pip install "
-            "'e1-trl[gpu]' into a new environment"
+            f"{found} is a build without CUDA; run `make clean` and `make install DEVICE=gpu`, or, into a new "
+            f"environment, {INSTALL}"
         )
     reason = "it finds none"
     try:

@@ -13,7 +13,8 @@ from transformers import TrainerState
 from e1_trl.answers.grade import Grade, Trial
 from e1_trl.errors import UserError
 from e1_trl.marker import PromptState
-from e1_trl.problems.prompts import SHORT, explain_loss, tokenize
+from e1_trl.problems.prompts import tokenize
+from e1_trl.problems.selection import SHORT, explain_loss
 from e1_trl.rollout import Completion, ThinkingEnd
 from e1_trl.training.budgets import RolloutKey, key_of
 from e1_trl.training.config import E1Config

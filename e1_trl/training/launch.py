@@ -10,11 +10,11 @@ import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NoReturn
 
 from e1_trl.arguments import Count, read_value
-from e1_trl.command_line import CommandParser
-from e1_trl.errors import TROUBLESHOOTING, UserError, run_command
+from e1_trl.command_line import CommandParser, names_in
+from e1_trl.errors import INSTALL, TROUBLESHOOTING, UserError, run_command
 from e1_trl.recipes import fields_of, read_mapping, resource, shipped
 from e1_trl.training.arguments import BudgetedTraining, TrlFields
 from e1_trl.training.recipe_arguments import RecipeArguments
@@ -23,6 +23,7 @@ from e1_trl.versions import check_versions
 PRECISION = ("bf16", "fp16", "use_cpu")  # fields that set a recipe's precision
 # Their product times the number of processes is the rollouts of an optimizer step.
 BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
+FOR_SEVERAL = "for several, pass --accelerate_config ddp"
 LAUNCHER = (sys.executable, "-m", "accelerate.commands.launch")
 USUAL = {
     "model_name_or_path": ("MODEL", "Model to train: checkpoint folder or Hub id."),
@@ -96,10 +97,12 @@ def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
         fields = fields_of(file)
         train = ["--config", str(file)]
     accelerate_config = options.accelerate_config or fields.get("accelerate_config")
-    given = {word.removeprefix("--").partition("=")[0] for word in overrides if word.startswith("--")}
+    given = {*names_in(overrides)}
+    processes = options.num_processes
     if not gpus:
         is_dry = "dry_run" in given and not options.accelerate_config
-        accelerate_config, chosen = _choose_for_cpus(accelerate_config, is_dry, fields, given)
+        accelerate_config, chosen = _choose_for_cpus(accelerate_config, is_dry, fields, given, processes)
+        processes = None if is_dry else processes
         overrides += [word for name, value in chosen.items() for word in (f"--{name}", value)]
     launch = [*LAUNCHER]
     if accelerate_config:
@@ -107,19 +110,19 @@ def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
         launch += ["--config_file", str(file)]
         train += ["--accelerate_config", accelerate_config]  # for errors
         accelerate = read_mapping(file)
-        processes = options.num_processes or accelerate.get("num_processes", 1)
-        check_processes(accelerate_config, accelerate, processes, gpus, fields, given)
+        started = processes or accelerate.get("num_processes", 1)
+        check_processes(accelerate_config, accelerate, started, gpus, fields, given)
         if accelerate.get("deepspeed_config", {}).get("offload_optimizer_device") == "cpu":
             # Accelerate's default is one thread a process, with which DeepSpeed's Adam for CPUs takes seconds a step.
-            threads = max(1, len(os.sched_getaffinity(0)) * accelerate.get("num_machines", 1) // processes)
+            threads = max(1, len(os.sched_getaffinity(0)) * accelerate.get("num_machines", 1) // started)
             launch += ["--num_cpu_threads_per_process", str(threads)]
-    if options.num_processes is not None:
-        launch += ["--num_processes", str(options.num_processes)]
+    if processes is not None:
+        launch += ["--num_processes", str(processes)]
     return [*launch, "-m", "e1_trl.train", *train, *overrides]
 
 
 def _choose_for_cpus(
-    name: str | None, is_dry: bool, recipe: Mapping[str, Any], given: Collection[str]
+    name: str | None, is_dry: bool, recipe: Mapping[str, Any], given: Collection[str], processes: int | None
 ) -> tuple[str | None, dict[str, str]]:
     """Choose the Accelerate configuration and the fields that recipe and command line leave open, and print them.
 
@@ -132,7 +135,7 @@ def _choose_for_cpus(
     is_dry = is_dry and not named.get("use_cpu")
     if is_dry:
         steps = read_value(BATCH[1], recipe.get(BATCH[1], getattr(TrlFields, BATCH[1])), Count)
-        chosen = {"dtype": "float32", BATCH[1]: str(steps * named.get("num_processes", 1))}
+        chosen = {"dtype": "float32", BATCH[1]: str(steps * (processes or named.get("num_processes", 1)))}
     if is_dry or (not name and not _is_configured()):
         name = "cpu"
         used.append("accelerate_config cpu")
@@ -146,6 +149,11 @@ def _choose_for_cpus(
     return name, chosen
 
 
+def starts_one(accelerate: Mapping[str, Any]) -> bool:
+    """Return whether Accelerate starts one process under a configuration, whatever number is asked for."""
+    return str(accelerate.get("distributed_type", "NO")) == "NO"
+
+
 def check_processes(
     name: str,
     accelerate: Mapping[str, Any],
@@ -154,7 +162,7 @@ def check_processes(
     recipe: Mapping[str, Any],
     given: Collection[str],
 ) -> None:
-    """Refuse more processes than GPUs, and a number that would silently change the recipe's batch.
+    """Refuse processes that would not start, more than there are GPUs, and a number that `check_batch` refuses.
 
     Args:
         name: of the Accelerate configuration.
@@ -167,30 +175,43 @@ def check_processes(
     Raises:
         UserError: says what to pass.
     """
-    own = recipe.get("accelerate_config")
-    meant = read_mapping(resource("accelerate_configs", own)).get("num_processes", 1) if own else processes
-    per_device, accumulation = (
-        read_value(field, recipe.get(field, getattr(TrlFields, field)), Count) for field in BATCH
-    )
-    batch = per_device * accumulation * meant
-
-    def remedy(number: int) -> str:
-        steps, rest = divmod(accumulation * meant, number)
-        if rest:
-            return f"set {' and '.join(BATCH)} so that their product is {batch}/{number}"
-        return f"pass --num_processes {number} --gradient_accumulation_steps {steps}"
-
+    if processes > 1 and starts_one(accelerate):
+        remedy = f"{FOR_SEVERAL} {_keep_batch(recipe, processes)}" if gpus else "remove --num_processes"
+        raise UserError(f"{name} trains in one process, not in {processes}; {remedy}")
     here = processes // accelerate.get("num_machines", 1)
     if 0 < gpus < here and not accelerate.get("use_cpu"):
         raise UserError(
             f"{name} starts {here} processes, one per GPU, and this node shows {gpus} (CUDA_VISIBLE_DEVICES, "
-            f"nvidia-smi); to keep the recipe's batch, {remedy(gpus)}"
+            f"nvidia-smi); to keep the recipe's batch, pass {_keep_batch(recipe, gpus, processes)}"
         )
-    if processes != meant and not {*BATCH, "dry_run"} & set(given):
+    check_batch(recipe, processes, given)
+
+
+def check_batch(recipe: Mapping[str, Any], processes: int, given: Collection[str]) -> None:
+    """Refuse a number of processes that would silently change the batch of a recipe; see `check_processes`."""
+    per_device, accumulation, meant = _read_batch(recipe, processes)
+    batch = per_device * accumulation
+    if processes != meant and not {*BATCH, "dry_run"} & {*given}:
         raise UserError(
-            f"the recipe's batch is {batch} rollouts a step ({per_device} on each of {meant} processes x {accumulation}"
-            f"), and {processes} would make it {batch // meant * processes}; to keep it, {remedy(processes)}"
+            f"the recipe's batch is {batch * meant} rollouts a step ({per_device} on each of {meant} processes x "
+            f"{accumulation}), and {processes} would make it {batch * processes}; to keep it, pass "
+            f"{_keep_batch(recipe, processes)}"
         )
+
+
+def _read_batch(recipe: Mapping[str, Any], processes: int) -> tuple[int, int, int]:
+    """Read the fields of `BATCH`, and the processes that a recipe is made for; `processes` if it does not say."""
+    own = recipe.get("accelerate_config")
+    meant = read_mapping(resource("accelerate_configs", own)).get("num_processes", 1) if own else processes
+    read = (read_value(field, recipe.get(field, getattr(TrlFields, field)), Count) for field in BATCH)
+    return *read, meant
+
+
+def _keep_batch(recipe: Mapping[str, Any], most: int, processes: int | None = None) -> str:
+    """Return the options with which at most so many processes, in place of `processes`, keep a recipe's batch."""
+    _, accumulation, meant = _read_batch(recipe, processes or most)
+    number = max(each for each in range(1, most + 1) if accumulation * meant % each == 0)
+    return f"--num_processes {number} --gradient_accumulation_steps {accumulation * meant // number}"
 
 
 def _is_configured() -> bool:
@@ -210,15 +231,27 @@ def _launch(words: Sequence[str]) -> None:
     """Run `accelerate launch` without its tracebacks: a process that fails has printed its error.
 
     Raises:
-        SystemExit: a process failed or was killed; if killed, with one line.
+        SystemExit: a process failed or was killed, or a signal ended this one and its processes; with one line, unless
+            a process failed.
     """
     from accelerate.commands.launch import launch_command, launch_command_parser
+    from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+    from e1_trl.processes import end_children, handle_ends
+
+    def end(number: int, frame: object) -> NoReturn:
+        raise SignalException("", signal.Signals(number))
+
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    logging.getLogger("torch.distributed.elastic.agent.server.api").disabled = True  # PyTorch sets its level itself
+    handle_ends(end)
     try:
         launch_command(launch_command_parser().parse_args(words))
         return
+    except SignalException as error:  # of several processes PyTorch's
+        end_children()
+        sys.exit(f"e1 train: ended by {error.sigval.name}; the same command with --resume_from_checkpoint true goes on")
     except subprocess.CalledProcessError as error:
         rank = 0
         status = error.returncode
@@ -240,7 +273,7 @@ def main(argv: list[str] | None = None) -> None:
         make_parser().print_help()
         return
     if find_spec("trl") is None or find_spec("accelerate") is None:
-        sys.exit("e1 train: TRL is not installed; pip install 'e1-trl[train]' brings it, 'e1-trl[gpu]' also vLLM")
+        sys.exit(f"e1 train: TRL is not installed; {INSTALL} brings it and vLLM")
     if "--help_all" in arguments:
         make_parser(with_all_fields=True).print_help()
         return

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments
 
 from e1_trl.arguments import read_value
-from e1_trl.command_line import CommandParser, hints_of, read_entries
+from e1_trl.command_line import CommandParser, hints_of, names_in, read_entries
 from e1_trl.errors import UserError, user_errors
 from e1_trl.recipes import base_of, fields_of
 from e1_trl.training.arguments import SECRETS
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from e1_trl.training.groups import Advantage
     from e1_trl.training.rewards import Reward
 
-# Fields that are not published: `env` may hold keys, and whoever repeats a training neither resumes nor uploads it.
-OWN = frozenset(["env", "resume_from_checkpoint", "push_to_hub", "dry_run"])
+# Fields that are not published: `env` may hold keys, whoever repeats a training neither resumes nor uploads it, and
+# folders and files are of this machine.
+OWN = {"env", "resume_from_checkpoint", "push_to_hub", "dry_run", "output_dir", "exclude", "local_benchmarks"}
 
 
 @dataclass
@@ -119,6 +120,14 @@ def _read_file(file: Path, records: Sequence[type], whole: bool) -> dict[str, An
     return read_entries(file, given, hints_of(*records), whole)
 
 
+def fields_of_config(argv: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of the recipe's file that a command line names as --config, and of its base."""
+    parser = CommandParser("e1 train", "", "")
+    parser.add_argument("--config", help="Recipe.", hint=Path)
+    file = parser.parse_known_args(argv)[0].config
+    return {} if file is None else fields_of(file)
+
+
 def resolved(argv: Sequence[str], parsed: Iterable[Any]) -> dict[str, Any]:
     """Collect the fields that a recipe's file or its command line sets, as they are run and published.
 
@@ -126,20 +135,19 @@ def resolved(argv: Sequence[str], parsed: Iterable[Any]) -> dict[str, Any]:
         argv: the command line.
         parsed: the records that `parse_recipe` returned for it.
     """
-    parser = CommandParser("e1 train", "", "")
-    parser.add_argument("--config", help="Recipe.", hint=Path)
-    file = parser.parse_known_args(argv)[0].config
-    recipe = {} if file is None else fields_of(file)
-    names = [word.partition("=")[0].removeprefix("--").replace("-", "_") for word in argv if word.startswith("--")]
+    recipe = fields_of_config(argv)
     for record in parsed:
-        recipe |= {name: _plain(getattr(record, name)) for name in names if hasattr(record, name)}
-    return _without_secrets({name: value for name, value in recipe.items() if name not in OWN and name[:4] != "hub_"})
+        recipe |= {name: _plain(getattr(record, name)) for name in names_in(argv) if hasattr(record, name)}
+    return _publishable({name: value for name, value in recipe.items() if name not in OWN and name[:4] != "hub_"})
 
 
-def _without_secrets(value: Any) -> Any:
+def _publishable(value: Any) -> Any:
+    """Leave out secrets, and all of a path on this machine but its last part."""
     if isinstance(value, dict):
-        return {name: _without_secrets(held) for name, held in value.items() if name not in SECRETS}
-    return [_without_secrets(held) for held in value] if isinstance(value, list) else value
+        return {name: _publishable(held) for name, held in value.items() if name not in SECRETS}
+    if isinstance(value, str) and os.path.exists(value):
+        return Path(value).name
+    return [_publishable(held) for held in value] if isinstance(value, list) else value
 
 
 def _plain(value: Any) -> Any:

@@ -78,6 +78,8 @@ class E1Trainer(HookedTrainer):
         args = copy.copy(args)
         args.max_completion_length = facts.completion
         args.vllm_max_model_length = facts.thinking_close.context
+        if isinstance(model, str) or args.beta:  # TRL spreads what one process loads over all GPUs that it sees
+            args.model_init_kwargs = {"device_map": None, **(args.model_init_kwargs or {})}
         revision = (args.model_init_kwargs or {}).get("revision")
         with starting(revision if args.vllm_mode == "colocate" else None, args.world_size):
             super().__init__(
@@ -98,8 +100,7 @@ class E1Trainer(HookedTrainer):
         self.budgets = args.budgets
         self._advantage = advantage  # None is TRL's
         self._advantages: list[tuple[float, float]] = []  # of this process's last rollouts: thinking and solution
-        name = model if isinstance(model, str) else model.name_or_path
-        self.base: tuple[str, str | None] = (name, revision)
+        self.base: tuple[str, str | None] = (model if isinstance(model, str) else model.name_or_path, revision)
         self.write_card: Callable[..., None] | None = None
         self.validation: Callable[[], dict[str, float]] | None = None
         self._table_step = -math.inf  # when a table of completions was last logged

@@ -23,7 +23,7 @@ ORIGIN = BaseModel("org/base", "c" * 40, {"license": "mit"}, ("org/data",), inst
 RECIPE = {"model_name_or_path": "org/base", "learning_rate": 1e-6}
 SERVED = "python -m vllm.entrypoints.openai.api_server --model"
 CONFIG = """--reasoning-config '{"reasoning_start_str": "<think>", "reasoning_end_str": "</think>"}'"""
-BUDGETED = f"{CONFIG}\npip install e1-trl\ne1 serve --upstream http://localhost:8000/v1 --model"
+BUDGETED = f"{CONFIG}\npip install .  # in a checkout of e1_trl\ne1 serve --upstream http://localhost:8000/v1 --model"
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from e1_trl.plan.estimate import memory
 from e1_trl.plan.setup import Launch
 from e1_trl.plan.smoke import checks, hour
 from e1_trl.plan.smoke.checks import COMPARED, GAP, Check, Run, beginnings
-from e1_trl.plan.smoke.command import end_as_by_ctrl_c, main, page, record_of
+from e1_trl.plan.smoke.command import main, page, record_of
 from e1_trl.plan.smoke.hour import FIELDS, PARTS, Hour
-from e1_trl.processes import kill_tree
+from e1_trl.processes import handle_ends, kill_tree
 from tests.reduced.run import environment
 
 RECIPE = ROOT / "recipes" / "E1-Math-1.5B.yaml"
@@ -85,6 +85,7 @@ def filled(share: float) -> Run:
         (checks.accuracy(validated(0.4), "another"), None, "40.0% right"),
         (checks.accuracy(RECORDED, MODEL), None, "no validation"),
         (checks.gap("", logged(3, **{GAP: 0.003}), (1, 3)), False, "0.00111, 0.003 nats"),
+        (checks.gap("", RECORDED, beginnings(replace(SETUP, steps=4.0))), None, "0.00111 nats at steps 1"),
         (checks.resumed("", KILLED, RECORDED), True, "went on after step 2; steps 1, 2, 3, 4 in the log"),
         (checks.resumed("", KILLED, logged(1, step_time=15.9)), False, "went on after step 1"),
         (checks.resumed("", KILLED, CUT), False, "steps 1, 2, 3 in the log"),
@@ -372,7 +373,7 @@ def test_a_lost_connection_ends_it_unless_nohup_ignores_that() -> None:
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        end_as_by_ctrl_c()
+        handle_ends(signal.default_int_handler)
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
     finally:

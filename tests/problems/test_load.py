@@ -141,6 +141,9 @@ def test_missing_column_is_named_with_those_there_are(fields: dict[str, str], mi
 def test_what_holds_no_rows_is_named(tmp_path: Path) -> None:
     file = tmp_path / "folder" / "train.jsonl"
     file.parent.mkdir()
+    (tmp_path / "table.csv").touch()
+    with pytest.raises(UserError, match=r"table.csv has none of the suffixes \.jsonl, .* that holds it as train\.csv$"):
+        load_source(str(tmp_path / "table.csv"), "train[:5]")
     with pytest.raises(ValueError, match=rf"^no file {re.escape(str(file))}"):
         load_source(str(file), "train")
     for content in ("", "\n"):

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -73,6 +74,26 @@ def test_a_recipe_in_16_bits_without_deepspeed_is_refused_before_its_model_loads
     with pytest.raises(UserError, match=r"^dtype is bfloat16, .*; set dtype to float32"):
         main(words)
     main([*words, "--use_peft", "true"])
+
+
+def test_one_process_loads_policy_and_reference_onto_one_gpu_of_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def load(name: str, **given: Any) -> PreTrainedModel:
+        seen.append(given)
+        return AutoModelForCausalLM.from_pretrained(name, dtype="float32")
+
+    monkeypatch.setattr("trl.trainer.grpo_trainer.create_model_from_path", load)
+    fields = {"thinking_budget": 8, "solution_budget": 8, "max_prompt_length": 64, "beta": 0.1}
+    rows = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a=7;a?"}]] * 8, "answers": [["7"]] * 8})
+    monkeypatch.setattr("trl.trainer.grpo_trainer.VLLMGeneration", Mock(side_effect=InterruptedError))
+    for model in (str(BASE), AutoModelForCausalLM.from_pretrained(BASE, dtype="float32")):
+        with pytest.raises(InterruptedError):
+            E1Trainer(model, format_reward, config(output_dir=str(tmp_path), **fields), rows)
+    # A policy, its reference, and the reference of a policy that was loaded before.
+    assert [each.get("device_map", "auto") for each in seen] == [None] * 3
 
 
 def test_a_trainer_refuses_them_before_its_engine_starts(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from transformers import Trainer, TrainerState
 from trl.trainer.utils import RepeatSampler
 
 from e1_trl.errors import UserError
-from e1_trl.train import check_output, find_checkpoint, main
+from e1_trl.train import check_output, find_checkpoint, find_server, main
 from e1_trl.training.dry_run import steps_of
 
 NANO = (
@@ -218,12 +218,23 @@ def test_forks_and_advantages_are_shown_or_refused_before_a_model_loads(
         dry_run(*words, *forked, "--loss_type", "vespo")
 
 
+def test_a_server_that_does_not_answer_is_a_line_before_anything_loads(caplog: pytest.LogCaptureFixture) -> None:
+    args = config(vllm_mode="server", vllm_server_base_url="http://127.0.0.1:9", vllm_server_timeout=0.0)
+    said = "no server answers at http://127.0.0.1:9; start it with: trl vllm-serve --model org/base --max-model-len 97"
+    find_server(args, "org/base", 97, dry_run=True)
+    assert caplog.messages == [said]
+    with pytest.raises(UserError, match=f"^{said}$"):
+        find_server(args, "org/base", 97, dry_run=False)
+
+
 def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
     args = config(output_dir=str(tmp_path), resume_from_checkpoint="true")
     for step in (2, 10, 11, "10-best", 12):
         (tmp_path / f"checkpoint-{step}").mkdir()
     with pytest.raises(ValueError, match=f"^{tmp_path} holds no whole checkpoint .* to resume from"):
         find_checkpoint(args)
+    auto = config(output_dir=str(tmp_path), resume_from_checkpoint="auto")
+    assert find_checkpoint(auto) is None
     for step, name in ((2, 2), (10, 10), (40, "10-best")):
         TrainerState(global_step=step).save_to_json(str(tmp_path / f"checkpoint-{name}" / "trainer_state.json"))
     (tmp_path / "checkpoint-12" / "trainer_state.json").write_text('{"of_another_version": 1}')
@@ -232,7 +243,7 @@ def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=rf"checkpoint-10 holds no {state[:9]}.*; train from its weights as a new"):
             find_checkpoint(args)
         (tmp_path / "checkpoint-10" / state).touch()
-    assert find_checkpoint(args) == str(tmp_path / "checkpoint-10")
+    assert find_checkpoint(args) == find_checkpoint(auto) == str(tmp_path / "checkpoint-10")
     args.resume_from_checkpoint = str(tmp_path / "checkpoint-2")
     with pytest.raises(UserError, match=r"checkpoint-10 is of an earlier run, .*; move it away, or name another out"):
         find_checkpoint(args)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from accelerate import DeepSpeedPlugin
-from conftest import NANO
+from conftest import NANO, ROOT
 
 from e1_trl.errors import UserError
 from e1_trl.train import main
@@ -67,6 +67,13 @@ def test_the_refusal_names_both_files(nano_data: Path, tmp_path: Path, monkeypat
     said = rf"^{NANO} with own.yaml: mixed precision is no in the recipe \("
     with pytest.raises(UserError, match=said):
         main([*given, "--output_dir", str(tmp_path), "--dry_run", "true"])
+
+
+def test_accelerates_own_launcher_does_not_change_the_recipes_batch_either(tmp_path: Path) -> None:
+    given = ["--config", str(ROOT / "recipes" / "E1-Math-1.5B.yaml"), "--use_cpu", "true", "--bf16", "false"]
+    said = r"^the recipe's batch is 512 .*, and 1 would make it 64; .* --gradient_accumulation_steps 32$"
+    with pytest.raises(UserError, match=said):
+        main([*given, "--output_dir", str(tmp_path)])
 
 
 def test_one_process_alone_needs_no_group_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:

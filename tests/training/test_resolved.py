@@ -8,7 +8,8 @@ from e1_trl.training.recipe_as_run import parse_recipe, resolved
 
 RECIPE = """
 model_name_or_path: org/base
-dataset_name: org/data
+dataset_name: {output}
+exclude: {output}/idle.jsonl
 output_dir: {output}
 env: {{WANDB_MODE: offline}}
 model_init_kwargs: {{token: hf_secret, attn_implementation: eager}}
@@ -28,12 +29,14 @@ OVERRIDES = [
 
 def test_it_has_what_file_and_command_line_say_but_nothing_that_is_ones_own(tmp_path: Path) -> None:
     file = tmp_path / "recipe.yaml"
+    (tmp_path / "run").mkdir()
     file.write_text(RECIPE.format(output=tmp_path / "run"))
     argv = ["--config", str(file), *OVERRIDES]
     recipe = resolved(argv, parse_recipe(argv))
     written = yaml.safe_load(RECIPE.format(output=tmp_path / "run"))
-    for own in ("env", "push_to_hub", "hub_model_id"):
+    for own in ("env", "push_to_hub", "hub_model_id", "output_dir", "exclude"):
         del written[own]
+    written["dataset_name"] = "run"
     written["model_init_kwargs"] = {"attn_implementation": "eager"}
     changed = {"thinking_budget": 1024, "scale_rewards": "none", "vllm_importance_sampling_correction": False}
     assert recipe == {**written, **changed}

@@ -20,6 +20,7 @@ from e1_trl.errors import UserError
 from e1_trl.plan.setup import Launch, launch_parser
 from e1_trl.plan.smoke.checks import Check
 from e1_trl.plan.smoke.hour import PARTS, Hour, Part
+from e1_trl.processes import handle_ends
 from e1_trl.provenance import Provenance, installed_versions
 from e1_trl.report.markdown import table
 from e1_trl.training.arguments import ROUNDS_AWAY, secrets_in
@@ -100,13 +101,6 @@ def make_parser() -> CommandParser:
     return made
 
 
-def end_as_by_ctrl_c() -> None:
-    """Treat the signals of a scheduler or a lost connection as Ctrl-C, except those that nohup ignores."""
-    for ending in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(ending) is not signal.SIG_IGN:
-            signal.signal(ending, signal.default_int_handler)
-
-
 def main(argv: Sequence[str]) -> None:
     """Try a recipe; the exit status is 1 if a check failed."""
     check_versions()
@@ -128,7 +122,7 @@ def main(argv: Sequence[str]) -> None:
         folder.rename(f"{folder}-{file.stat().st_mtime:.0f}")  # the earlier page
     folder.mkdir(parents=True, exist_ok=True)
     print(f"==> {folder.name} on {len(hour.cards) or 'no'} GPUs", flush=True)
-    end_as_by_ctrl_c()
+    handle_ends(signal.default_int_handler)
     made: list[tuple[str, Check]] = []
 
     def keep() -> str:

@@ -130,7 +130,8 @@ class Hour:
             return True
 
         print(f"    {name} …", flush=True)
-        processes.forget_killed()
+        if not self.cards:
+            processes.forget_killed()
         log = self.folder / f"{name}.log"
         log.unlink(missing_ok=True)
         began = time.monotonic()
@@ -175,7 +176,7 @@ class Hour:
 
     def _server(self) -> Iterator[Check]:
         made, fault = self._variant("server", 6, learning_rate=1e-4, max_steps=6)
-        yield fault or checks.gap("does a server take the weights", made, (1, 5))
+        yield fault or checks.gap("does a server take the weights", made, checks.beginnings(self.setup, 6))
 
     def _resume(self) -> Iterator[Check]:
         name = "does it resume after kill -9"
@@ -216,7 +217,7 @@ class Hour:
             yield Check("lora: can it be run", None, f"one card is too small: {problems[0]}")
             return
         made, fault = self._variant("lora", config=config, processes=1, **fields)
-        yield fault or checks.gap("does LoRA train on one card", made, (1, 3))
+        yield fault or checks.gap("does LoRA train on one card", made, checks.beginnings(self.setup))
         if fault is None:
             yield checks.weights(made, self.setup)
 
