@@ -231,8 +231,8 @@ def _launch(words: Sequence[str]) -> None:
     """Run `accelerate launch` without its tracebacks: a process that fails has printed its error.
 
     Raises:
-        SystemExit: a process failed or was killed, or a signal ended this one and its processes; with one line, unless
-            a process failed.
+        SystemExit: a process failed or was killed; if killed, with one line.
+        UserError: a signal ended this process; its own have ended, too.
     """
     from accelerate.commands.launch import launch_command, launch_command_parser
     from torch.distributed.elastic.multiprocessing import SignalException
@@ -251,7 +251,9 @@ def _launch(words: Sequence[str]) -> None:
         return
     except SignalException as error:  # of several processes PyTorch's
         end_children()
-        sys.exit(f"e1 train: ended by {error.sigval.name}; the same command with --resume_from_checkpoint true goes on")
+        raise UserError(
+            f"ended by {error.sigval.name}; the same command with --resume_from_checkpoint true goes on"
+        ) from None
     except subprocess.CalledProcessError as error:
         rank = 0
         status = error.returncode
