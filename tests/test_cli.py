@@ -300,8 +300,9 @@ def test_a_scheduler_that_ends_it_ends_its_processes_with_a_line(accelerate_conf
     (tmp_path / "sleeps.py").write_text(sleeps)
     config = resource("accelerate_configs", accelerate_config)
     code = (
-        "from e1_trl.training.launch import _launch\n"
-        f"_launch(['--config_file', {str(config)!r}, '-m', 'sleeps', {str(tmp_path)!r}])"
+        "from e1_trl.errors import run_command\nfrom e1_trl.training.launch import _launch\n"
+        f"words = ['--config_file', {str(config)!r}, '-m', 'sleeps', {str(tmp_path)!r}]\n"
+        "run_command('e1 train', lambda: _launch(words))"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
     process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True)
