@@ -1,6 +1,7 @@
 """README, CONTRIBUTING, docs/ and examples/: links, commands, metrics and messages that they name exist."""
 
 import ast
+import json
 import math
 import re
 from functools import partial
@@ -150,3 +151,9 @@ def test_the_kind_of_answer_of_the_page_on_extending_grades_letters() -> None:
     grader = example("letters")["KIND"].grader(None, 1)
     grades = grader.grade(["It is B.", "Not A, but C.", "?"], [["B"], ["A"], ["A"]])
     assert [str(grade.outcome) for grade in grades] == ["correct", "wrong", "unparseable"]
+
+
+def test_the_example_of_a_row_of_ones_own_has_the_name_of_no_published_row() -> None:
+    (name,) = re.findall(r"experiments\.systems (\w+)\.yaml --", (ROOT / "docs" / "systems.md").read_text())
+    rows = json.loads((ROOT / "docs" / "results" / "systems.json").read_text())
+    assert name not in {row["system"] for row in rows}
