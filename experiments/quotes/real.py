@@ -40,16 +40,31 @@ def mean(rows: Rows, base: int, system: str, name: str) -> float:
 
 
 def readme(results: Results) -> Iterator[str]:
-    """The rows of the README's table."""
+    """The rows of the README's table, and separate budgets beside truncation."""
     rows = read(results)
-    asked = (("separate", TIGHT), (FREE, None))
-    tight, free = (" and ".join(f"{over_base(rows, base, *each):+}" for base in BASES) for each in asked)
-    tokens = [[mean(rows, base, name, "mean_thinking_tokens") for name in (E1, BASE)] for base in BASES]
-    saved = [1 - trained / before for trained, before in tokens]
-    yield f"| {tight} | {free}, thinking {100 * saved[0]:.0f} and {saved[1]:.0%} less |"
-    yield before(rows, TIGHT)
-    first, second = (methods(rows, base, "separate", "truncation") for base in BASES)
-    yield f"by {first} and {second.points:.1f} ({second.interval('+')})"
+    for base in BASES:
+        cells = []
+        for asked in (("separate", TIGHT), (FREE, None)):
+            ends = (fmean(row["accuracy"] for row in rows.of(base, system, *asked)) for system in (BASE, E1))
+            cells.append(" → ".join(f"{end:.1%}" for end in ends))
+            cells[-1] += f" ({over_base(rows, base, *asked).interval('+')}"
+        saved = 1 - mean(rows, base, E1, "mean_thinking_tokens") / mean(rows, base, BASE, "mean_thinking_tokens")
+        yield f"| {cells[0]}{' points' if base == 1 else ''}) | {cells[1]}), thinking {saved:.0%} less |"
+    yield levels(rows)
+    ahead = methods(rows, 1, "separate", "truncation")
+    yield f"separate is then {ahead.points:.1f} points ({ahead.interval()}) ahead on one base"
+
+
+def levels(rows: Rows) -> str:
+    """Accuracy of the taught bases with separate budgets, and with truncation."""
+    right = [
+        100 * row["accuracy"]
+        for method in ("separate", "truncation")
+        for base in BASES
+        for row in rows.of(base, TAUGHT, method, TIGHT)
+    ]
+    ours, others = ([f"{value:.1f}" for value in own] for own in (right[:2], right[2:]))
+    return f"{' and '.join(ours)} against {' and '.join(dict.fromkeys(others))}% at {TIGHT}"
 
 
 def page(results: Results) -> Iterator[str]:
