@@ -24,7 +24,7 @@ def quotes(results: Results) -> Iterator[str]:
     yield from real.readme(results)
     methods = results.report("methods")
     separate, truncated = (methods.accuracy("e1", 32, method) for method in ("separate", "truncation"))
-    yield f"(E1's miniature: {100 * separate:.1f} against {truncated:.1%} at 32+32)"
+    yield f"(E1: {100 * separate:.1f} against {truncated:.1%} at 32+32)"
     least, most, lognormal = (
         step(results, f"train_step{lengths}")["step_ratio"].split()[0] for lengths in ("_trained", "", "_lognormal")
     )
