@@ -19,7 +19,7 @@ from e1_trl.training.progress import ENDS
 
 FOLDERS = ("docs", "examples", "experiments")
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *(file for name in FOLDERS for file in sorted((ROOT / name).rglob("*.md")))]
-HISTORY = {"LOG.md", "CHANGELOG.md"}  # names there what is gone
+HISTORY = {"LOG.md"}  # names what is gone
 METRIC = re.compile(r"(thinking|solution|reward|grading|seconds|memory|weights|eval_budget)/(\w+)")
 
 
