@@ -32,7 +32,7 @@ def nano(results: Results) -> Iterator[str]:
     banned = report.row("base, Wait banned", 64)
     lengths = {f"{row['mean_thinking_tokens']:.1f}" for row in (banned, report.row("e1", 64))}
     yield f"both think for {' and '.join(sorted(lengths))} tokens on average"
-    yield f"It misses {banned['truncated_ratio']:.1%}, the same at every budget"
+    yield f"It misses {banned['truncated_ratio']:.1%} there"
     problems = e1["problems"]
     yield f"{problems:,} problems never trained on"
     yield f"Of the {e1['accuracy_forced'] * e1['forced_ratio'] * problems:.0f} right forced answers"
