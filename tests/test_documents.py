@@ -1,6 +1,7 @@
 """README, CONTRIBUTING, docs/ and examples/: links, commands, metrics and messages that they name exist."""
 
 import ast
+import json
 import math
 import re
 from functools import partial
@@ -18,7 +19,7 @@ from e1_trl.training.progress import ENDS
 
 FOLDERS = ("docs", "examples", "experiments")
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *(file for name in FOLDERS for file in sorted((ROOT / name).rglob("*.md")))]
-HISTORY = {"LOG.md", "CHANGELOG.md"}  # names there what is gone
+HISTORY = {"LOG.md"}  # names what is gone
 METRIC = re.compile(r"(thinking|solution|reward|grading|seconds|memory|weights|eval_budget)/(\w+)")
 
 
@@ -151,3 +152,9 @@ def test_the_kind_of_answer_of_the_page_on_extending_grades_letters() -> None:
     grader = example("letters")["KIND"].grader(None, 1)
     grades = grader.grade(["It is B.", "Not A, but C.", "?"], [["B"], ["A"], ["A"]])
     assert [str(grade.outcome) for grade in grades] == ["correct", "wrong", "unparseable"]
+
+
+def test_the_example_of_a_row_of_ones_own_has_the_name_of_no_published_row() -> None:
+    (name,) = re.findall(r"experiments\.systems (\w+)\.yaml --", (ROOT / "docs" / "systems.md").read_text())
+    rows = json.loads((ROOT / "docs" / "results" / "systems.json").read_text())
+    assert name not in {row["system"] for row in rows}

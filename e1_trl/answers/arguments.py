@@ -26,7 +26,7 @@ class GradingArguments:
 
     grader: str = option(
         "mathematics",
-        "Type of the answers: mathematics (the last box of a solution, compared with the accepted answers), programs "
+        "Kind of answer: mathematics (the last box of a solution, compared with the accepted answers), programs "
         "(the last fenced Python block, run on tests), or your own module that defines a `KIND` "
         "(docs/extend.md).",
     )

@@ -80,7 +80,7 @@ class BudgetedTraining(BudgetArguments):
     padding_free: bool = option(
         True,
         "Compute log-probabilities without padding: with attn_implementation varlen or flash "
-        "attention rows are packed, with others they are padded only to the longest row of a pass; models that "
+        "attention rows are packed, with others they are trimmed to the longest row of a pass; models that "
         "allow neither are padded as in TRL. False always pads.",
     )
     trained_close: Literal["sampled", "all", "none"] = option(

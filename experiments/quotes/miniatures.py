@@ -29,6 +29,10 @@ def nano(results: Results) -> Iterator[str]:
     yield f"At 32 tokens {e1['accuracy_forced']:.0%} of its forced answers are right"
     over_seeds = f"{100 * min(others):.0f} to {max(others):.0%} over the seeds"
     yield f"({over_seeds}), and {base['accuracy_forced']:.0%} of the base's"
+    banned = report.row("base, Wait banned", 64)
+    lengths = {f"{row['mean_thinking_tokens']:.1f}" for row in (banned, report.row("e1", 64))}
+    yield f"both think for {' and '.join(sorted(lengths))} tokens on average"
+    yield f"It misses {banned['truncated_ratio']:.1%} there"
     problems = e1["problems"]
     yield f"{problems:,} problems never trained on"
     yield f"Of the {e1['accuracy_forced'] * e1['forced_ratio'] * problems:.0f} right forced answers"

@@ -4,16 +4,17 @@ from collections.abc import Iterator
 
 from experiments.quotes import real
 from experiments.quotes.speed import step
-from experiments.quotes.systems import RANDOM, p_of, systems
+from experiments.quotes.systems import RANDOM, systems
 from experiments.results import Report, Results
+from experiments.systems.measure import BANNED
 from experiments.systems.tables import mean
 
 
 def quotes(results: Results) -> Iterator[str]:
     nano = results.report("nano")
     yield (
-        f"at 64 tokens the base is right on {nano.accuracy('base', 64):.0%}, "
-        f"the trained model on {nano.accuracy('e1', 64):.1%}"
+        f"at 64 tokens the base is right on {nano.accuracy('base', 64):.0%}, with `Wait` banned on "
+        f"{nano.accuracy('base, Wait banned', 64):.1%}, the trained model on {nano.accuracy('e1', 64):.1%}"
     )
     yield row(nano, "base", "e1", 64)
     yield row(nano, "base", "base, Wait banned", 64)
@@ -21,10 +22,13 @@ def quotes(results: Results) -> Iterator[str]:
     yield row(programs, "base", "e1", 64)
     yield row(programs, "base", "base, Wait banned", 64)
     yield from real.readme(results)
-    lognormal, equal = (
-        step(results, lengths)["step_ratio"].split()[0] for lengths in ("train_step_lognormal", "train_step")
+    methods = results.report("methods")
+    separate, truncated = (methods.accuracy("e1", 32, method) for method in ("separate", "truncation"))
+    yield f"(E1: {100 * separate:.1f} against {truncated:.1%} at 32+32)"
+    least, most, lognormal = (
+        step(results, f"train_step{lengths}")["step_ratio"].split()[0] for lengths in ("_trained", "", "_lognormal")
     )
-    yield f"a step takes [{lognormal} to {equal}]"
+    yield f"takes {least} to {most} of TRL's time on miniatures (some rounds: above 1), {lognormal} with"
     yield policies(results)
     sweep = results["sweep"]
     yield f"Six budgets cost {sweep['shared_tokens'] / sweep['separate_tokens']:.2f} of the tokens"
@@ -36,10 +40,8 @@ def policies(results: Results) -> str:
     base = mean(found["base"], "mean_accuracy")
     gains = {name: 100 * (mean(rows, "mean_accuracy") - base) for name, rows in found.items()}
     return (
-        f"E1 gains {gains['e1']:.1f} points of accuracy, random budgets {gains[RANDOM]:.1f}, and "
-        f"{gains['rows_quarter']:.1f} with a quarter of the advantage on the thinking "
-        f"(p {p_of(found, 'rows_quarter', RANDOM):.1g}), as many as answers at four random budgets of one thought "
-        f"({gains['forks_mean']:.1f})"
+        f"E1 gains {gains['e1']:.1f} points of mean accuracy over six budgets (a banned token {gains[BANNED]:.1f}), "
+        f"random budgets {gains[RANDOM]:.1f}, two variants {gains['rows_quarter']:.1f} and {gains['forks_mean']:.1f}"
     )
 
 

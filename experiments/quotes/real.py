@@ -40,16 +40,31 @@ def mean(rows: Rows, base: int, system: str, name: str) -> float:
 
 
 def readme(results: Results) -> Iterator[str]:
-    """The rows of the README's table."""
+    """The rows of the README's table, and separate budgets beside truncation."""
     rows = read(results)
-    asked = (("separate", TIGHT), (FREE, None))
-    tight, free = (" and ".join(f"{over_base(rows, base, *each):+}" for base in BASES) for each in asked)
-    tokens = [[mean(rows, base, name, "mean_thinking_tokens") for name in (E1, BASE)] for base in BASES]
-    saved = [1 - trained / before for trained, before in tokens]
-    yield f"| {tight} | {free}, thinking {100 * saved[0]:.0f} and {saved[1]:.0%} less |"
-    yield before(rows, TIGHT)
-    first, second = (methods(rows, base, "separate", "truncation") for base in BASES)
-    yield f"by {first} and {second.points:.1f} ({second.interval('+')})"
+    for base in BASES:
+        cells = []
+        for asked in (("separate", TIGHT), (FREE, None)):
+            ends = (fmean(row["accuracy"] for row in rows.of(base, system, *asked)) for system in (BASE, E1))
+            cells.append(" → ".join(f"{end:.1%}" for end in ends))
+            cells[-1] += f" ({over_base(rows, base, *asked).interval('+')}"
+        saved = 1 - mean(rows, base, E1, "mean_thinking_tokens") / mean(rows, base, BASE, "mean_thinking_tokens")
+        yield f"| {cells[0]}{' points' if base == 1 else ''}) | {cells[1]}), thinking {saved:.0%} less |"
+    yield levels(rows)
+    ahead = methods(rows, 1, "separate", "truncation")
+    yield f"separate is then {ahead.points:.1f} points ({ahead.interval()}) ahead on one base"
+
+
+def levels(rows: Rows) -> str:
+    """Accuracy of *taught* with separate budgets, and with truncation."""
+    right = [
+        100 * row["accuracy"]
+        for method in ("separate", "truncation")
+        for base in BASES
+        for row in rows.of(base, TAUGHT, method, TIGHT)
+    ]
+    ours, others = ([f"{value:.1f}" for value in own] for own in (right[:2], right[2:]))
+    return f"{' and '.join(ours)} against {' and '.join(dict.fromkeys(others))}%"
 
 
 def page(results: Results) -> Iterator[str]:
@@ -68,7 +83,7 @@ def page(results: Results) -> Iterator[str]:
     yield f"help either: {first.points:.1f} points ({first.interval('+')}) and {second:+}"
     yield from cut(rows)
     at = [row["closes_again_ratio"] for row in rows.of(2, BASE, "separate", TIGHT)]
-    yield f"the answer again in {at[0]:.0%} of them at {TIGHT}"
+    yield f"At {TIGHT} it writes `</think>` and the answer again in {at[0]:.0%}"
     trained = [row for row in rows.rows if (row["base"], row["method"]) == (2, FREE) and row["system"] != BASE]
     again = sorted(row["closes_again_ratio"] for row in trained)
     yield f"four of its eight trained models do so in {again[-4]:.0%} or more"
@@ -76,13 +91,7 @@ def page(results: Results) -> Iterator[str]:
     yield f"no longer stop in {first:.1%} and {second:.1%} of their answers"
     yield from taught(rows)
     ahead = methods(rows, 1, "separate", "truncation")
-    tokens = [
-        row["mean_thinking_tokens"] + row["mean_solution_tokens"]
-        for method in ("separate", "truncation")
-        for row in rows.of(1, BASE, method, TIGHT)
-    ]
-    yield f"by {ahead.points:.1f} points at {TIGHT} ({ahead.interval()}), with {tokens[0]:.1f} tokens where truncation"
-    yield f"truncation samples {tokens[1]:.1f}"
+    yield f"by {ahead.points:.1f} points at {TIGHT} ({ahead.interval()})"
     boxes = [
         100 * row["accuracy_by_boxes"]
         for method in ("s1", "separate")
@@ -94,38 +103,28 @@ def page(results: Results) -> Iterator[str]:
 
 
 def taught(rows: Rows) -> Iterator[str]:
-    """Bases before their second stage."""
+    """Models before the bases' second stage."""
     tokens, right = (
         [mean(rows, base, TAUGHT, name) for base in BASES] for name in ("mean_thinking_tokens", "accuracy")
     )
-    yield f"bases think for {tokens[0]:.0f} and {tokens[1]:.0f} tokens"
-    yield f"right on {100 * right[0]:.1f} and {right[1]:.1%}, perhaps because one equation"
-    for budget in BUDGETS[1:3]:
-        yield before(rows, budget, f" at {budget}")
+    yield levels(rows)
+    yield f"thinks for {tokens[0]:.0f} and {tokens[1]:.0f} tokens"
+    yield f"whole ones, which are right on {100 * right[0]:.1f} and {right[1]:.1%}"
+    first, second = (methods(rows, base, "separate", "truncation", TIGHT, TAUGHT) for base in BASES)
+    yield f"by {first.points:.1f} points ({first.interval()}) and {second} at {TIGHT}"
     boxes = [row["accuracy_by_boxes"] for row in rows.rows if (row["system"], row["method"]) == (TAUGHT, "s1")]
-    yield f"before the second stage on {max(boxes):.0%} at most"
-
-
-def before(rows: Rows, budget: str, end: str = "") -> str:
-    """Points that separate budgets are ahead of truncation on the bases before their second stage."""
-    first, second = (methods(rows, base, "separate", "truncation", budget, TAUGHT) for base in BASES)
-    unit = " points" if budget == TIGHT else ""
-    return f"by {first.points:.1f}{unit} ({first.interval()}) and {second}{end}"
+    yield f"on *taught* it is right on {max(boxes):.0%} at most"
 
 
 def trainings(rows: Rows) -> Iterator[str]:
     """Beginnings and ends of the trainings."""
-    still, alike, random = (
-        [row[name] for base in BASES for row in rows.of(base, system, FREE, None)]
-        for system, name in ((E1, "last_forced"), (E1, "last_groups_alike"), ("random", "last_forced"))
+    still, random = (
+        [row["last_forced"] for base in BASES for row in rows.of(base, system, FREE, None)] for system in (E1, "random")
     )
+    generated = min(row["generated_tokens"] for base in BASES for row in rows.of(base, E1, FREE, None))
+    yield f"after {round(generated, -4):,} tokens at twelve"
     yield f"training {100 * min(still):.1f} to {max(still):.1%} of its thoughts were still cut"
-    yield f"budgets {100 * (1 - max(random)):.0f} to {1 - min(random):.0%} ended in time"
-    yield f"In {100 * min(alike):.0f} to {max(alike):.0%} of E1's groups all eight rewards were equal"
-    true = [mean(rows, 1, system, "equations_right") for system in (BASE, E1)]
-    yield f"{true[0]:.0%} of the base's equations are right, {true[1]:.0%} of E1's"
-    begun, ended = (mean(rows, 1, CUT, f"{end}_reward") for end in ("first", "last"))
-    yield f"rollouts there {begun:.1%} are right in the first ten steps and {ended:.1%} in the last"
+    yield f"budgets {100 * (1 - max(random)):.0f} to {1 - min(random):.0%} of the thoughts ended in time"
     tokens = [mean(rows, 1, system, "mean_thinking_tokens") for system in (BASE, CUT)]
     yield f"thoughts fall from {tokens[0]:.0f} to {tokens[1]:.0f} tokens"
 
@@ -136,8 +135,8 @@ def cut(rows: Rows) -> Iterator[str]:
     first, second = (less(own[base], rows.values(base, BASE, "truncation", TIGHT)) for base in BASES)
     yield f"it is {first.points:.1f} points ahead of the base ({first.interval()})"
     free = less(own[2], rows.values(2, "grpo_free", "truncation", TIGHT))
-    yield f"it is {second.points:.1f} ahead ({second.interval()}), and of plain GRPO without it {free.points:.1f}"
-    yield f"without it {free.points:.1f} ({free.interval('+')})"
+    yield f"it is {second.points:.1f} ahead ({second.interval()}), and of grpo_free {free.points:.1f}"
+    yield f"of grpo_free {free.points:.1f} ({free.interval('+')})"
     first, second = (less(own[base], rows.values(base, E1, "separate", TIGHT)) for base in BASES)
     yield f"is {first.points:.1f} points behind from base 1 ({first.interval('+')}), {second.points:.1f} from base 2"
     yield f"from base 2 ({second.interval()})"
@@ -151,8 +150,6 @@ def split(results: Results) -> Iterator[str]:
     yield f"and {found['train']:,} are trained on"
     yield f"at most eight problems of each, {max(found['stories']) + 1} in the test"
     yield f"as close as {found['bound']} to a problem held out"
-    left = found["left_out"]
-    yield f"{left['mawps and svamp']} problems of MAWPS and SVAMP, and {left['gsm8k']} of GSM8K"
 
 
 def steps(results: Results) -> Iterator[str]:

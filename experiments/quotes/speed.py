@@ -88,27 +88,26 @@ def serving(results: Results) -> Iterator[str]:
     """The proxy beside two requests, its CPU, requests a second, and the soak."""
     serve = results["serve"]
     cpu, ours, others = serve["cpu_us"], serve["answered_per_s"]["e1 serve"], serve["answered_per_s"]["LiteLLM"]
-    many, few, short = (
-        ratio(*([run["tokens_per_s"] for run in serve[clients][arm]] for arm in (ours, "two requests")))
-        for clients, ours in (
-            ("clients_32", "through the proxy"),
-            ("clients_1", "through the proxy"),
-            ("clients_32", "one request"),
-        )
+    proxy, one = (
+        [
+            ratio(*([run["tokens_per_s"] for run in serve[f"clients_{count}"][arm]] for arm in (ours, "two requests")))
+            for count in (32, 1)
+        ]
+        for ours in ("through the proxy", "one request")
     )
-    yield f"Throughput of 32 clients is {many.replace(' to ', ' and ')} of the two requests'"
-    yield f"of one client {few.split()[0]}; one request without a close has {short.split()[0]}"
+    yield f"Throughput of 32 clients is {proxy[0].replace(' to ', ' and ')} of the two requests', of one"
+    yield f"of one client {proxy[1]}; one request"
+    yield f"by hand, without a close, has {' and '.join(each.split()[0] for each in one)}"
     firsts = [[run["ttft_s"] for run in serve["clients_1"][arm]] for arm in ("through the proxy", "two requests")]
     yield f"takes {ratio(*firsts).split()[0]} times as long ({1000 * median(firsts[0]):.0f} ms)"
-    cached = median(run["cached"] for run in serve["clients_32"]["two requests"])
-    yield f"{cached:.0%} of the second request's prompt is found in the cache"
     yield f"costs the proxy {cpu['a token, 32 clients']:.0f} µs of CPU"
     yield f"and {cpu['a token, 1 clients']:.0f} µs with one"
     yield f"costs {cpu['a request, 32 clients'] / 1000:.1f} and {cpu['a request, 1 clients'] / 1000:.1f} ms"
     yield f"makes {median(ours):,.0f} requests a second ({min(ours):,.0f} to {max(ours):,.0f})"
     yield f"LiteLLM {median(others):.0f} ({min(others):.0f} to {max(others):.0f})"
-    yield f"A soak of {serve['soak_requests']} requests"
-    yield f"grew by {serve['grown_mb']} MB"
+    yield f"the stub alone answers {median(serve['answered_per_s']['the stub alone']):,.0f} requests a second"
+    yield f"A soak of {serve['soak_requests']} requests, of which {serve['soak_failed']} failed"
+    yield f"{serve['refused_while_away']} were refused while the server was away"
 
 
 def sweep(results: Results) -> Iterator[str]:

@@ -7,8 +7,9 @@ from statistics import fmean
 import numpy as np
 
 from experiments.results import Results
-from experiments.systems.compare import over_seeds
+from experiments.systems.compare import answers, over_both, over_seeds
 from experiments.systems.measure import Row
+from experiments.systems.miniatures import FIRST_ZERO
 from experiments.systems.tables import at_best_rate, by_system, mean, plain
 
 QUARTER = "0.25"
@@ -26,9 +27,9 @@ def after_a_quarter(rows: list[Row]) -> str:
     return f"{fmean(row['area_at'][QUARTER] for row in rows):.1%}"
 
 
-def p_of(found: dict[str, list[Row]], one: str, other: str) -> float:
-    """Return the p of the difference of two systems over seeds; NaN if either has one only."""
-    means = [np.array([row["mean_accuracy"] for row in found[name]]) for name in (one, other)]
+def p_of(found: dict[str, list[Row]], one: str, other: str, seeds: int | None = None) -> float:
+    """Return the p of the difference of two systems over all seeds, or the first ones; NaN if either has one only."""
+    means = [np.array([row["mean_accuracy"] for row in found[name][:seeds]]) for name in (one, other)]
     return over_seeds(*means).p if min(map(len, means)) > 1 else math.nan
 
 
@@ -43,14 +44,19 @@ def quotes(results: Results) -> Iterator[str]:
     )
     lead = mean(small["forks_mean"], "mean_accuracy") - mean(small[RANDOM], "mean_accuracy")
     yield f"At the end forks with the mean are {100 * lead:.1f} points ahead of random budgets"
+    yield f"(shown, but three seeds of each were added after p was {p_of(small, 'forks_mean', RANDOM, 3):.2f})"
+    yield from first_table(rows, small)
     found = systems(rows, "best_of")
-    here, above = (p_of(each, "forks_mean", RANDOM) for each in (found, small))
-    yield f"Over seeds p is {here:.2f}, and {above:.2f} on the miniature above"
+    ones, others = (answers(found[name]) for name in ("forks_mean", RANDOM))
+    several = ones is not None and others is not None and min(len(ones), len(others)) > 1
+    yield f"(p {over_both(ones, others).p if several else math.nan:.3f} over both)"
+    yield f"Three seeds of each were added after p was {p_of(found, 'forks_mean', RANDOM, 3):.2f} over seeds"
+    yield f"on the miniature above {100 * lead:.1f} points are shown"
     ends = {name: mean(found[name], "mean_accuracy") for name in found}
     free = {name: mean(found[name], "unconstrained_accuracy") for name in found}
     seeds = [row["mean_accuracy"] for row in found[RANDOM]]
     best = [row["mean_accuracy"] for row in found["forks_mean"]]
-    yield f"they end {100 * (ends['forks_mean'] - ends[RANDOM]):.1f} points ahead of random budgets per rollout"
+    yield f"end {100 * (ends['forks_mean'] - ends[RANDOM]):.1f} points ahead of random budgets (p"
     yield f"their worst seed has {min(best):.1%}, the best of random budgets {max(seeds):.1%}"
     yield f"After a quarter of the tokens they have {after_a_quarter(found['forks_mean'])}, and random budgets"
     yield f"random budgets {after_a_quarter(found[RANDOM])}"
@@ -72,7 +78,7 @@ def quotes(results: Results) -> Iterator[str]:
         ("rows_quarter", RANDOM, "points ahead of random budgets"),
         ("forks_mean", "rows_quarter", "behind the mean of forks at 5e-5"),
     ):
-        yield f"{100 * (ends[one] - ends[other]):.1f} {words} (p {p_of(found, one, other):.1g})"
+        yield f"{100 * (ends[one] - ends[other]):.1f} {words} (p {p_of(found, one, other):.1g}, not shown)"
     yield f"of the tokens it has {after_a_quarter(control)}"
     at = {
         f"{name}{rate}": f"{mean(named(rows, f'{name}{rate}'), 'mean_accuracy'):.1%}"
@@ -84,6 +90,23 @@ def quotes(results: Results) -> Iterator[str]:
     yield f"where it ends at {slow}, random budgets at {random}, and the mean of forks at {forks}"
     above = [f"{mean(small[name], 'mean_accuracy'):.1%}" for name in ("rows_quarter", "forks_mean")]
     yield f"On the miniature above it ends at {above[0]}, the mean of forks at {above[1]}"
+
+
+def first_table(rows: list[Row], small: dict[str, list[Row]]) -> Iterator[str]:
+    """Return quotes of the first table: what is named when stopped, and what fewer tokens do not reach."""
+    own = [row for row in rows if row["miniature"] == FIRST_ZERO.name]
+
+    def named_open(system: str) -> str:
+        return f"{fmean(row['budgets'][2]['open_ratio'] for row in own if row['system'] == system):.1%}"
+
+    yield f"name a group that is still open in {named_open('e1')}, but so do"
+    yield f"plain GRPO with a cut in {named_open('grpo_cut')} (at 1e-4), of ThinkPrune in {named_open('thinkprune')}"
+    yield f"L1-Max, not asked, in {named_open('l1_max, not asked')}. The base's do in {named_open('base')}"
+    yield f"forced close is far out, in {named_open('scalerl')}"
+    large = systems(rows, FIRST_ZERO.name)
+    for name, words in (("gfpo", "GFPO"), ("e1_18", "E1 at 18 tokens")):
+        less, more = (100 * mean(each[name], "mean_accuracy") for each in (small, large))
+        yield f"{words} ({less:.1f} instead of {more:.1f}%)"
 
 
 def named(rows: list[Row], system: str) -> list[Row]:

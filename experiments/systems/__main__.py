@@ -87,7 +87,8 @@ def check(recipe: Path) -> None:
             f"{recipe}: {other[0]} is {own.get(other[0])!r}, and {base.get(other[0])!r} in the rows that it would "
             "stand beside; remove it, and have base: first_zero"
         )
-    if (RECIPES / recipe.name).exists() and not recipe.samefile(RECIPES / recipe.name):
+    published = {file.stem: file for file in RECIPES.rglob("*.yaml")}
+    if recipe.stem in published and not recipe.samefile(published[recipe.stem]):
         raise UserError(f"{recipe}: {recipe.stem} is a system of the table; give the file another name")
     words = own.get("target_prompt", " .")
     if words != f" {words.strip()}":

@@ -187,7 +187,7 @@ def test_rates_are_compared_over_the_seeds_that_they_share() -> None:
     assert ranked == [*e1, *kimi, ("lead at 0.0002", 42), ("base", 17), ("gfpo", 42), ("gfpo", 43)]
 
 
-@pytest.mark.parametrize("recipe", sorted(command.RECIPES.glob("*.yaml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("recipe", sorted(command.RECIPES.rglob("*.yaml")), ids=lambda file: file.stem)
 def test_every_system_is_a_recipe_that_can_be_trained(recipe: Path, tmp_path: Path) -> None:
     command.check(recipe)
     script, args, *_ = parse_recipe(["--config", str(recipe), "--output_dir", str(tmp_path)])
@@ -209,6 +209,7 @@ def test_every_system_is_a_recipe_that_can_be_trained(recipe: Path, tmp_path: Pa
         ("mine", {"learning_rate": 1e-3}, r"learning_rate is 0\.001, and 0\.0001 in the rows"),
         ("mine", {"base": "nano"}, "model_name_or_path is 'experiments/nano/base', and"),
         ("laser", {}, "laser is a system of the table; give the file another name"),
+        ("rows_quarter", {}, "rows_quarter is a system of the table; give the file another name"),
         ("mine", {"target_prompt": "\n{target} "}, "it must begin with one space, and not end with one"),
     ],
 )
