@@ -21,7 +21,7 @@ SHAPES: dict[str, Any] = {
         {"testtype": "stdin", "input": "2\n", "output": "3\n", "metadata": {}},
     ],
     "codeforces": [{"input": "1\n", "output": "2\n"}, {"input": "2\n", "output": "3\n"}],
-    "from Arrow": [{"input": text, "output": f"{n}\n", "type": None, "testtype": None} for text, n in (("1", 2), ("2", 3))],
+    "from Arrow": [{"input": text, "output": f"{n}\n", "type": None, "testtype": None} for text, n in ("12", "23")],
 }
 CALLS: dict[str, Any] = {
     "taco": {"fn_name": "f", "inputs": [[1, [2]]], "outputs": [[3]]},
