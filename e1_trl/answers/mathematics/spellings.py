@@ -26,6 +26,7 @@ SPELLINGS = [
             r"([0-9]{1,3}),([0-9]{3})(?:,([0-9]{3}))?(?:,([0-9]{3}))?(?=\s*(?:\}|$))",
             r"\1\2\3\4",
         ),
+        (r"\^\s*(?:\{\s*(?:\\prime\s*)+\}|\\prime(?![a-zA-Z]))", "'"),  # dropped, as all primes, by math-verify
         (r"\\mathbb\s*([A-Z])(?![a-zA-Z])", r"\\mathbb{\1}"),
         # Names without a backslash, except inside words and text.
         (
@@ -85,9 +86,10 @@ AND = re.compile(r"(?<![a-zA-Z])(?:and|or)(?![a-zA-Z])|;")
 MARKUP = re.compile(r"\\(?:text[a-z]*|math(?:rm|bf|it)|mbox|displaystyle)(?![a-zA-Z])|\\[,;:! ]|[\s{}()$.]")
 CAPITALS = re.compile(r"[A-Z]{2,}|[A-Z](?:,[A-Z])+")
 CLOCK = re.compile(r"0?([0-9]{1,2}):([0-5][0-9])(?:([AP])M)?")
-PRIMES = re.compile(r"([a-zA-Z])\s*((?:'|’|\^?\s*\{?(?:\s*\\prime(?![a-zA-Z]))+\s*\}?)+)(?![a-zA-Z])")
+PRIMES = re.compile(r"([a-zA-Z])[\s^{]*(['’](?:[\s{}]*['’])*)(?![a-zA-Z])")
 SYMBOL = re.compile(  # in the group, if it is one
-    r"\\(?:text[a-z]*|math[a-z]+|mbox|operatorname|begin|end)\s*\{[^{}]*\}|[a-zA-Z]?[a-z]{3,}|(?<=[0-9])[eE](?=[-+]?[0-9])|"
+    r"\\(?:text[a-z]*|math[a-z]+|mbox|operatorname|begin|end)\s*\{[^{}]*\}|[a-zA-Z]?[a-z]{3,}|"
+    r"[A-Z][a-z]{2}(?![a-zA-Z])|(?<=[0-9])[eE](?=[-+]?[0-9])|"
     r"(\\(?i:gamma|delta|theta|lambda|xi|sigma|phi|psi|omega)(?![a-zA-Z])|(?<!\\)[a-zA-Z])|\\[a-zA-Z]+"
 )
 LETTER = re.compile(r"^\W*(?:(?:text|math)(?:bf|rm|it)?\W*)?([A-E])\W*$")
@@ -150,7 +152,8 @@ def equal_texts(text: str, reference: str) -> bool | None:
 
 def find_primes(text: str) -> set[tuple[str, int]]:
     """Return the letters with primes and how many, which math-verify drops; not those of minutes and seconds."""
-    return {(symbol, len(re.findall("'|’|prime", primes))) for symbol, primes in PRIMES.findall(text)}
+    found = PRIMES.findall(text.replace(r"\prime", "'"))
+    return {(symbol, primes.count("'") + primes.count("’")) for symbol, primes in found}
 
 
 def tell_cases(*texts: str) -> tuple[str, ...]:
