@@ -17,6 +17,7 @@ from typing import Any
 from datasets import Dataset, Features, List, Value
 
 from e1_trl.answers.arguments import GradingArguments
+from e1_trl.answers.grade import grader_version
 from e1_trl.answers.kinds import KINDS, PROGRAMS, AnswerType
 from e1_trl.answers.programs.livecodebench import PAPERS_WINDOW, Window
 from e1_trl.errors import UserError
@@ -30,6 +31,7 @@ from e1_trl.problems.source import load_source
 
 logger = logging.getLogger(__name__)
 
+CODE = Path(__file__).parent
 SHOWN = 3  # faults of rows in a message
 PROBLEM_COLUMNS = ("prompt", "problem", "question")
 COLUMNS = {
@@ -188,6 +190,7 @@ def _read(
             "instruction": arguments.instruction,
             "is_raw": is_raw,
             "grading": GradingArguments(arguments.grader, arguments.max_tests, arguments.program_prompt),
+            "version": grader_version("problems", *(file.read_bytes() for file in sorted(CODE.glob("*.py")))),
         },
         desc=f"Reading problems of {where}",
     )
@@ -229,11 +232,12 @@ def _to_problem(
     instruction: str | None,
     is_raw: bool,
     grading: GradingArguments,
+    version: str,
 ) -> dict[str, Any]:
     """Make our columns of a row; `problem` or `answers` is empty where it cannot be used.
 
     A module function with its settings in `fn_kwargs`, the answer type by its name, so that datasets can hash it and
-    find its cache again.
+    find its cache again. It hashes only the name of the function, so `version` stands for the code, and is not read.
     """
     answer_type = grading.answer_type
     problem = row[problem_column]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+SHORTEST = 40  # characters, normalised, of a text that is also found inside a longer one
 SHORT = reprlib.Repr()
 SHORT.maxstring = 200
 # What LaTeX writes in several ways, or for the eye alone. Operators stay: they tell 2 - 3 from 2 + 3.
@@ -34,15 +35,27 @@ STYLE = re.compile(
 
 
 def decontaminate(problems: "Dataset", others: "Dataset", name: str) -> "Dataset":
-    """Return the problems whose text is not in `others`, whatever the case, spacing, punctuation and LaTeX style.
+    """Return the problems that hold no text of `others`, whatever the case, spacing, punctuation and LaTeX style.
 
-    A warning counts the dropped ones, and names the others. Rephrased problems are not found.
+    A template may surround a text; one of fewer than `SHORTEST` characters must be the whole problem. A warning counts
+    the dropped problems, and names the others. Rephrased ones are not found.
 
     Raises:
         UserError: none is left.
     """
     known = {normalised(problem) for problem in others["problem"]}
-    overlap = [normalised(problem) in known for problem in problems["problem"]]
+    beginnings: dict[str, list[str]] = {}
+    for text in known:
+        beginnings.setdefault(text[:SHORTEST], []).append(text)
+
+    def overlaps(text: str) -> bool:
+        starts = range(len(text) - SHORTEST + 1)
+        found = (start for start in starts if text[start : start + SHORTEST] in beginnings)
+        return text in known or any(
+            text.startswith(each, start) for start in found for each in beginnings[text[start : start + SHORTEST]]
+        )
+
+    overlap = [overlaps(normalised(problem)) for problem in problems["problem"]]
     remedy = "; train or evaluate on another dataset"
     return _without(problems, overlap, f"occur in {name}", remedy) if any(overlap) else problems
 

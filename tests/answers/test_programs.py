@@ -31,6 +31,8 @@ BLOCKS = [
     ("```python\n1\n```\n```c++\n2\n```", "1"),
     ("```python\n1\n```\n```text\nOutput: 3\n```", "1"),
     ("1. So:\n   ```python\n   if x:\n       y\n   ```", "if x:\n    y"),
+    ("1. ```python\nprint(1)\n```", "print(1)"),
+    ("> - ```python\n>   if x:\n>       y\n>   ```", "if x:\n    y"),
     ("````python\n'''\n```\n'''\n````", "'''\n```\n'''"),
     ("```python\n1\n```\nand then\n```python\nprint(", None),
     ("```python\n1\n```\nOutput:\n```\n42\n```", "1"),

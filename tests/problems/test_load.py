@@ -11,9 +11,11 @@ import pytest
 from conftest import DATA
 from datasets import Dataset
 
+from e1_trl.answers import kinds
 from e1_trl.answers.kinds import INSTRUCTION
 from e1_trl.answers.mathematics.golds import is_worked_solution
 from e1_trl.errors import UserError
+from e1_trl.problems import load
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems, make_problems
 from e1_trl.problems.prompts import identity
@@ -62,6 +64,18 @@ def test_every_kind_of_file_gives_the_same_problems(tmp_path: Path) -> None:
             }
             for row in ROWS
         ]
+
+
+def test_another_version_of_the_package_reads_its_problems_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path / "rows.jsonl", ROWS)
+    prompts = []
+    for version in ("1", "1", "2"):
+        monkeypatch.setattr(load, "grader_version", lambda *_, version=version: version)
+        monkeypatch.setattr(kinds, "INSTRUCTION", f"Box it, says {len(prompts)}.")
+        prompts.append(load_problems(file, "train", ProblemArguments())[0]["prompt"][0]["content"][-2:])
+    assert prompts == ["0.", "0.", "2."]
 
 
 @pytest.mark.parametrize(
@@ -288,6 +302,10 @@ def test_problems_that_are_evaluated_on_are_not_trained_on(caplog: pytest.LogCap
         left = decontaminate(problems, others, "math500")
     assert left["problem"][:] == problems["problem"][1:]
     assert caplog.messages == ["left out 1 of 4 problems: they occur in math500"]
+    long = "Find the number of ways to colour the faces of a cube red or blue."
+    asked = [[{"role": "user", "content": f"Solve. {text} Box it: \\boxed{{}}"}] for text in (long, "1 + 1?", long[1:])]
+    left = decontaminate(make([{"prompt": each, "answer": "1"} for each in asked]), of("1+1?", long.lower()), "math500")
+    assert left["prompt"][:] == asked[1:]
     with pytest.raises(ValueError, match=r"^all 1 problems occur in math500"):
         decontaminate(of("1 + 1?"), of("1+1?", "2+2?"), "math500")
 
@@ -298,7 +316,7 @@ def test_every_real_overlap_with_the_benchmarks_is_found() -> None:
     if not train.exists() or not folder.exists():
         pytest.skip(f"{train} or {folder} is not on this machine")
     problems = load_problems(str(train), "train", PLAIN)
-    for benchmark, known, found in [("math500", 7, 10), ("olympiadbench675", 1, 7), ("aime2024", 0, 0)]:
+    for benchmark, known, found in [("math500", 7, 11), ("olympiadbench675", 1, 10), ("aime2024", 0, 0)]:
         others = load_problems(str(folder / f"{benchmark}.jsonl"), "train", PLAIN)
         left = decontaminate(problems, others, benchmark)
         assert len(problems) - len(left) == found

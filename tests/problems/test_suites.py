@@ -21,6 +21,7 @@ SHAPES: dict[str, Any] = {
         {"testtype": "stdin", "input": "2\n", "output": "3\n", "metadata": {}},
     ],
     "codeforces": [{"input": "1\n", "output": "2\n"}, {"input": "2\n", "output": "3\n"}],
+    "from Arrow": [{"input": text, "output": f"{n}\n", "type": None, "testtype": None} for text, n in ("12", "23")],
 }
 CALLS: dict[str, Any] = {
     "taco": {"fn_name": "f", "inputs": [[1, [2]]], "outputs": [[3]]},
@@ -77,13 +78,15 @@ def test_assertions_are_read_and_never_run() -> None:
         ([{"type": "interactive", "input": "1", "output": "1"}], "unknown kind: interactive"),
         ([{"type": "stdin_stdout", "input": "1", "output": "1"}, {"type": "function_call"}], "several kinds"),
         ([{"testtype": "functional", "input": "1", "output": "1", "metadata": {}}], "do not name one function"),
-        ({"type": "assert", "code": "def check(candidate): assert candidate(1) == open('x')"}, "."),
+        ({"type": "assert", "code": "assert candidate(1) == open('x')"}, r"line 1: \"open\('x'\)\" is no literal"),
+        ({"type": "assert", "code": "assert candidate([0] * 5) == 1"}, r"line 1: '\[0\] \* 5' is no literal"),
+        ({"type": "assert", "code": "assert candidate(1) == 2\nx = candidate(2)\nassert x == 3"}, "line 2: a call"),
         ({"type": "assert", "code": "def check("}, "unknown shape"),
         ({"type": "assert", "code": "pass"}, "no tests"),
-        ({"type": "assert", "code": "def check(candidate):\n    assert not candidate(1)"}, "line 2: an assertion"),
+        ({"type": "assert", "code": "def check(candidate):\n    assert not candidate(1)"}, "line 2: a call"),
         (
             {"type": "assert", "code": "def check(candidate):\n    assert abs(candidate(1) - 2) < 1"},
-            "line 2: an assertion",
+            "line 2: a call",
         ),
         ({"type": "assert", "code": "def check(candidate):\n    assert candidate(**{'n': 6}) == 1"}, "unpacked"),
         ([{"type": "function_call", "fn_name": None, "input": [1], "output": 1}], "do not name one function"),

@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 PYTHON = ("python", "python3", "py", "py3")
 LANGUAGE = re.compile(r"[\s{.]*([^\s{}.,:]*).*")  # the first word after a fence
 QUOTE = re.compile(r"^ {0,3}> ?")
+LIST_MARK = re.compile(r"^\s*(?:[-*+]|\d{1,9}[.)])\s+(?=```)")
 TAB = 4  # columns, in Markdown
 SUITES = 16  # cached at least: one GPU of E1-Code-14B rolls out as many problems, which end in any order
 # CPU time for all tests together, in multiples of one test's limit: the larger of a constant and a share per test.
@@ -61,13 +62,15 @@ def program(solution: str) -> str | None:
     block: _Block | None = None
     for whole in re.split(r"\r\n|\r|\n", solution):
         line = QUOTE.sub("", whole) if block is None or block.quoted else whole
+        if block is None:
+            line = LIST_MARK.sub(lambda mark: " " * len(mark[0]), line)
         text = line.strip()
         ticks = len(text) - len(text.lstrip("`"))
         if block is None:
             if ticks >= 3 and "`" not in text[ticks:]:
                 expanded = line.expandtabs(TAB)
                 columns = len(expanded) - len(expanded.lstrip())
-                block = _Block(ticks, LANGUAGE.sub(r"\1", text[ticks:].lower()), line != whole, columns)
+                block = _Block(ticks, LANGUAGE.sub(r"\1", text[ticks:].lower()), bool(QUOTE.match(whole)), columns)
         elif ticks >= block.ticks and not text.strip("`"):
             if block.language in PYTHON:
                 named = "\n".join(block.lines)

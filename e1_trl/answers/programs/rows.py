@@ -45,7 +45,7 @@ def read_answer(row: Mapping[str, Any], column: str, count: int) -> Suite:
     except (ValueError, RecursionError) as error:
         raise UserError(f"the tests are no JSON: {str(error)[:LONGEST]}") from error
     # LiveCodeBench compares exactly; the other sets allow for rounding.
-    exact = isinstance(tests, list) and any(isinstance(test, dict) and "testtype" in test for test in tests)
+    exact = isinstance(tests, list) and any(isinstance(test, dict) and test.get("testtype") for test in tests)
     try:
         suite = read_suite(tests, Rule.EXACT if exact else Rule.TOLERANT, _function_of(row))
     except ValueError as error:
@@ -104,7 +104,8 @@ def read_suite(tests: Any, rule: Rule, call: str | None = None) -> Suite:
 
 def _listed(tests: Sequence[Mapping[str, Any]], call: str | None) -> tuple[tuple[Case, ...], str | None]:
     """Return the cases of a list of tests and the function that they call."""
-    kinds = {test.get("type", test.get("testtype", "stdin")) for test in tests}
+    # Arrow gives every test the keys of all, with None for those that it lacks.
+    kinds = {test.get("type") or test.get("testtype") or "stdin" for test in tests}
     if len(kinds) > 1:
         raise UserError(f"tests of several kinds: {', '.join(sorted(kinds))}")
     pairs = [(test["input"], test["output"]) for test in tests]
@@ -167,6 +168,8 @@ def _asserted(code: str) -> list[Case]:
     tree = ast.parse(code)
     found: list[Case] = []
     lists: dict[str, Any] = {}
+    read: set[ast.Call] = set()
+    unread: list[int] = []  # lines
     for node in ast.walk(tree):
         match node:
             case ast.Assert(
@@ -174,20 +177,28 @@ def _asserted(code: str) -> list[Case]:
             ):
                 if any(keyword.arg is None for keyword in call.keywords):
                     raise UserError(f"line {node.lineno}: a call with unpacked arguments")
-                named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg}
-                given = [ast.literal_eval(argument) for argument in call.args]
-                found.append(Case(arguments(given, named), (as_json(ast.literal_eval(value)),)))
+                named = {keyword.arg: _literal(keyword.value) for keyword in call.keywords if keyword.arg}
+                found.append(Case(arguments(list(map(_literal, call.args)), named), (as_json(_literal(value)),)))
+                read.add(call)
             case ast.Assign(targets=[ast.Name(("inputs" | "results") as name)], value=value):
-                lists[name] = ast.literal_eval(value)
-            case ast.Assert() if any(
-                isinstance(part, ast.Call) and getattr(part.func, "id", "") == "candidate" for part in ast.walk(node)
-            ):
-                raise UserError(f"line {node.lineno}: an assertion other than `candidate(...) == value`")
+                lists[name] = _literal(value)
+            case ast.Call(func=ast.Name("candidate")) if node not in read:  # ast.walk comes to its assertion first
+                unread.append(node.lineno)
     if "inputs" in lists and "results" in lists:
         check_helper(tree)
         pairs = zip(lists["inputs"], lists["results"], strict=True)
         found += [Case(arguments(given), (as_json(result),)) for given, result in pairs]
+        del unread[:1]  # the call in the loop
+    if unread:
+        raise UserError(f"line {unread[0]}: a call other than in `assert candidate(...) == value`")
     return found
+
+
+def _literal(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError as error:
+        raise UserError(f"line {node.lineno}: {ast.unparse(node)[:40]!r} is no literal") from error
 
 
 def check_helper(tree: ast.Module) -> None:
