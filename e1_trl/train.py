@@ -22,8 +22,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
+import requests
 import torch
 from transformers import TrainerState
 from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
@@ -68,7 +68,7 @@ def prepare(
     """
     if not model.model_name_or_path:
         raise UserError("the recipe must name a model (model_name_or_path)")
-    checkpoint = find_checkpoint(args)
+    checkpoint = find_checkpoint(args, script_args.dry_run)
     if checkpoint is None:
         check_output(Path(args.output_dir), script_args.dry_run)
     workers = max(1, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)) // args.world_size))
@@ -111,8 +111,10 @@ def prepare(
     return Recipe(args, model, facts, problems, script_args.answer_type, grader, rewards, advantage, checkpoint, origin)
 
 
-def find_checkpoint(args: E1Config) -> str | None:
+def find_checkpoint(args: E1Config, dry_run: bool = False) -> str | None:
     """Find the whole checkpoint to resume from, named or the last of `output_dir`; `None` to begin anew.
+
+    A dry run may stand for other processes, and a finished training needs no optimizer, so neither is asked for it.
 
     Raises:
         UserError: there is no whole checkpoint (but for `auto`), or a later one, or it is not one to resume from with
@@ -134,10 +136,11 @@ def find_checkpoint(args: E1Config) -> str | None:
         )
     if last is not None and step_of(last) > step_of(folder):
         raise UserError(
-            f"{last} is of an earlier run, and would be taken for the last checkpoint of the one that resumes from "
-            f"{folder}; move it away, or name another output_dir"
+            f"{last} is later than {folder}: go on from it with --resume_from_checkpoint true, or, if it is of an "
+            "earlier run, move it away or name another output_dir"
         )
-    check_optimizer(folder, args)
+    if not dry_run and not 0 < args.max_steps <= step_of(folder):
+        check_optimizer(folder, args)
     return str(folder)
 
 
@@ -191,8 +194,9 @@ def find_server(args: E1Config, model: str, context: int, dry_run: bool) -> None
     began = time.monotonic()
     warned = False
     while True:
-        with contextlib.suppress(OSError), urlopen(f"{url}/health", timeout=10):
-            return
+        with contextlib.suppress(requests.RequestException):  # as TRL asks, with its proxies and certificates
+            if requests.get(f"{url}/health", timeout=10).ok:
+                return
         if not warned:
             logger.warning("%s%s", said, f"; waiting up to {limit:g} s" * (not dry_run))
         warned = True
@@ -261,7 +265,8 @@ def main(argv: list[str] | None = None) -> None:
     script_args, args, model, mixture = parse_recipe(argv)
     if args.process_index != 0:
         logging.getLogger("e1_trl").setLevel(logging.ERROR)  # the main process warns for all
-    check_batch(fields_of_config(argv), args.world_size, names_in(argv))
+    if not script_args.dry_run:
+        check_batch(fields_of_config(argv), args.world_size, names_in(argv))
     recipe = prepare(script_args, args, model, mixture)
     if script_args.dry_run:
         with recipe.grader:

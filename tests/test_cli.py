@@ -11,7 +11,6 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-import openai
 import psutil
 import pytest
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
@@ -172,11 +171,23 @@ def test_a_dry_run_of_every_recipe_needs_no_gpu_and_shows_its_steps(
         assert line[-2:] == ["--dry_run", "true"] and capsys.readouterr().out == ""
         return
     steps = str(own["num_processes"] * fields["gradient_accumulation_steps"])
-    words = ["--dtype", "float32", "--gradient_accumulation_steps", steps, "--bf16", "false"]
+    words = ["--dtype", "float32", "--bf16", "false", "--gradient_accumulation_steps", steps]
     assert line[len(LAUNCH) : len(LAUNCH) + 2] == ["--config_file", str(resource("accelerate_configs", "cpu"))]
     assert line[-8:] == ["--dry_run", "true", *words]
-    used = f"accelerate_config cpu, dtype float32, gradient_accumulation_steps {steps}, bf16 false"
+    used = f"accelerate_config cpu, dtype float32, bf16 false, gradient_accumulation_steps {steps}"
     assert capsys.readouterr().out == f"e1 train: no GPU found; using {used}, for the dry run\n"
+
+
+def test_a_dry_run_shows_the_batch_that_is_asked_for_and_one_that_is_off_is_none(tmp_path: Path) -> None:
+    asked = ["--num_processes", "4", "--gradient_accumulation_steps", "8", "--dry_run"]
+    line = command(["--config", "E1-Math-1.5B", *asked], gpus=0)
+    assert line[-2:] == ["--gradient_accumulation_steps", "32"] and "--num_processes" not in line
+    off = command(["--config", "E1-Math-1.5B", "--dry_run=False"], gpus=0)
+    assert off[-1] == "--dry_run=False" and off[len(LAUNCH) + 1] == str(resource("accelerate_configs", "zero2"))
+    recipe = tmp_path / "own.yaml"
+    recipe.write_text("accelerate_config: ddp\nfp16: true\n")
+    line = command(["--config", str(recipe), "--dry_run", "true"], gpus=0)
+    assert line[line.index("--fp16") :][:2] == ["--fp16", "false"]
 
 
 @pytest.mark.parametrize(
@@ -327,16 +338,14 @@ def test_a_comparison_stops_at_the_first_evaluation_that_fails(tmp_path: Path) -
 
 @pytest.mark.engine
 @pytest.mark.slow
-def test_models_are_evaluated_one_by_one_and_reported_together(
-    server: openai.OpenAI, nano_data: Path, tmp_path: Path
-) -> None:
+def test_models_are_evaluated_one_by_one_and_reported_together(nano_data: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(BASE, other)
     BudgetInfo("</think>", "0;</think>", 2, Budget(16, 8)).write(other)
     asked = ["--dataset_name", nano_data, "--budgets", "16+8", "--methods", "separate", "--instruction", ""]
-    served = ["--base_url", str(server.base_url), "--served_model_name", "nano", "--max_problems", "4"]
     output = tmp_path / "out"
-    done = e1("eval", "--model", BASE, other, "--output", output, *asked, *served)
+    few = ["--max_problems", "4", "--enforce_eager", "true"]
+    done = e1("eval", "--model", BASE, other, "--output", output, *asked, *few)
     assert done.returncode == 0, done.stderr
     rows = json.loads((output / "results.json").read_text())["rows"]
     assert {row["model"] for row in rows} == {str(BASE), str(other)}

@@ -17,6 +17,9 @@ from e1_trl.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
+# What makes another model of one; other arguments of an engine change its speed.
+CHANGING = ("logit_bias", "quantization", "kv_cache_dtype", "hf_overrides", "logits_processors", "load_format")
+
 
 def make_parser() -> CommandParser:
     made = CommandParser(
@@ -97,7 +100,7 @@ def check(folder: Path, results: Sequence[Path], name: str) -> "dict[str, tuple[
                 f"{result} is not an evaluation of the weights in {folder}: it is of {run['model']}, and they are "
                 f"{own}; evaluate that folder itself"
             )
-        if changed := [*(["logit_bias"] if run.get("logit_bias") else []), *sorted(run["engine"].keys() - {"dtype"})]:
+        if changed := [name for name in CHANGING if (run["engine"] | run).get(name)]:
             raise UserError(f"{result} was sampled with {', '.join(changed)}, not from the model as it is")
         benchmark = str(answers["benchmark"].iloc[0])
         if benchmark in found:

@@ -7,6 +7,7 @@ default, `None` for "unset", so that folders of the same version that lack it ca
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import combinations
 from typing import Any, Self
 
 import pandas as pd
@@ -97,7 +98,8 @@ def as_markdown(found: Sequence[Shared]) -> str:
     """Write in one line what all share, and in one for each group of models what only it has."""
     first = found[0].conditions
     names = list(dict.fromkeys(name for each in found for name in each.conditions.values()))
-    unlike = {name for each in found for name in first.unlike(each.conditions)}
+    pairs = combinations((each.conditions for each in found), 2)  # all, as an old table may not tell what others do
+    unlike = {name for one, other in pairs for name in one.unlike(other)}
     common = (name for name in names if name not in unlike and first.values().get(name) not in (None, {}))
     text = f"Sampled with {first.said(common)}.\n"
     if unlike:

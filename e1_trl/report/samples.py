@@ -97,11 +97,15 @@ def read(
     except FileNotFoundError as error:
         raise StoreError(_without_answers(folder)) from error
     except (OSError, pa.ArrowException) as error:
-        raise StoreError(
-            f"cannot read {file} ({str(error).splitlines()[0]}); delete it and run the evaluation again: it "
-            "rewrites the file without sampling"
-        ) from error
+        raise _unreadable(file, error) from error
     return _as_pandas(table)
+
+
+def _unreadable(file: Path, error: Exception) -> StoreError:
+    return StoreError(
+        f"cannot read {file} ({str(error).splitlines()[0]}); delete it and run the evaluation again: it rewrites the "
+        "file without sampling"
+    )
 
 
 def _without_answers(folder: Path) -> str:
@@ -157,13 +161,19 @@ def regrade(folder: Path, grader: "Grader", conditions: str) -> None:
     """Grade the answers of a finished evaluation again, with the accepted answers in the table, under `conditions`.
 
     Raises:
-        StoreError: the file could not be written, as on a full disk.
+        StoreError: the file could not be read, or written, as on a full disk.
         UserError: the grader cannot read an accepted answer.
     """
     with pq.ParquetFile(folder / FILE, page_checksum_verification=True) as file:
-        parts = (_as_pandas(pa.Table.from_batches([batch])) for batch in file.iter_batches(READ_AT_A_TIME))
-        asked = (part.assign(conditions=conditions) for part in parts)
-        write(graded(asked, file.metadata.num_rows, grader), folder)
+
+        def read_parts() -> Iterator[pd.DataFrame]:
+            try:
+                for batch in file.iter_batches(READ_AT_A_TIME):
+                    yield _as_pandas(pa.Table.from_batches([batch])).assign(conditions=conditions)
+            except (OSError, pa.ArrowException) as error:
+                raise _unreadable(folder / FILE, error) from error
+
+        write(graded(read_parts(), file.metadata.num_rows, grader), folder)
 
 
 class Known(Protocol):

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, NoReturn
 
-from e1_trl.arguments import Count, read_value
+from e1_trl.arguments import Count, from_yaml, read_value
 from e1_trl.command_line import CommandParser, names_in
 from e1_trl.errors import INSTALL, TROUBLESHOOTING, UserError, run_command
 from e1_trl.recipes import fields_of, read_mapping, resource, shipped
@@ -24,6 +24,7 @@ PRECISION = ("bf16", "fp16", "use_cpu")  # fields that set a recipe's precision
 # Their product times the number of processes is the rollouts of an optimizer step.
 BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
 FOR_SEVERAL = "for several, pass --accelerate_config ddp"
+FALSE = ("false", "no", "f", "n", "0")  # as Transformers' parser reads them
 LAUNCHER = (sys.executable, "-m", "accelerate.commands.launch")
 USUAL = {
     "model_name_or_path": ("MODEL", "Model to train: checkpoint folder or Hub id."),
@@ -98,11 +99,15 @@ def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
         train = ["--config", str(file)]
     accelerate_config = options.accelerate_config or fields.get("accelerate_config")
     given = {*names_in(overrides)}
+    is_dry = _value_of("dry_run", overrides).lower() not in ("unset", *FALSE)
     processes = options.num_processes
     if not gpus:
-        is_dry = "dry_run" in given and not options.accelerate_config
-        accelerate_config, chosen = _choose_for_cpus(accelerate_config, is_dry, fields, given, processes)
-        processes = None if is_dry else processes
+        goes_without = is_dry and not options.accelerate_config
+        said = {BATCH[1]: from_yaml(BATCH[1], _value_of(BATCH[1], overrides))} if BATCH[1] in given else {}
+        accelerate_config, chosen = _choose_for_cpus(
+            accelerate_config, goes_without, {**fields, **said}, given, processes
+        )
+        processes = None if goes_without else processes
         overrides += [word for name, value in chosen.items() for word in (f"--{name}", value)]
     launch = [*LAUNCHER]
     if accelerate_config:
@@ -111,7 +116,7 @@ def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
         train += ["--accelerate_config", accelerate_config]  # for errors
         accelerate = read_mapping(file)
         started = processes or accelerate.get("num_processes", 1)
-        check_processes(accelerate_config, accelerate, started, gpus, fields, given)
+        check_processes(accelerate_config, accelerate, started, gpus, fields, given, is_dry)
         if accelerate.get("deepspeed_config", {}).get("offload_optimizer_device") == "cpu":
             # Accelerate's default is one thread a process, with which DeepSpeed's Adam for CPUs takes seconds a step.
             threads = max(1, len(os.sched_getaffinity(0)) * accelerate.get("num_machines", 1) // started)
@@ -135,13 +140,15 @@ def _choose_for_cpus(
     is_dry = is_dry and not named.get("use_cpu")
     if is_dry:
         steps = read_value(BATCH[1], recipe.get(BATCH[1], getattr(TrlFields, BATCH[1])), Count)
-        chosen = {"dtype": "float32", BATCH[1]: str(steps * (processes or named.get("num_processes", 1)))}
+        chosen = {"dtype": "float32", "fp16": "false"} if recipe.get("fp16") else {"dtype": "float32"}
     if is_dry or (not name and not _is_configured()):
         name = "cpu"
         used.append("accelerate_config cpu")
     if not {*PRECISION} & {*given} and (is_dry or all(recipe.get(each) is None for each in PRECISION)):
         chosen["bf16"] = "false"
     chosen = {field: value for field, value in chosen.items() if field not in given}
+    if is_dry:
+        chosen[BATCH[1]] = str(steps * (processes or named.get("num_processes", 1)))
     used += [f"{field} {value}" for field, value in chosen.items()]
     if used:
         why = "for the dry run" if is_dry else "which you did not set"
@@ -161,6 +168,7 @@ def check_processes(
     gpus: int,
     recipe: Mapping[str, Any],
     given: Collection[str],
+    is_dry: bool,
 ) -> None:
     """Refuse processes that would not start, more than there are GPUs, and a number that `check_batch` refuses.
 
@@ -171,6 +179,7 @@ def check_processes(
         gpus: visible on this machine; with 0, processes share its CPUs.
         recipe: fields of the recipe.
         given: names of the fields on the command line.
+        is_dry: whether nothing will be trained, so that the batch may be another.
 
     Raises:
         UserError: says what to pass.
@@ -184,14 +193,15 @@ def check_processes(
             f"{name} starts {here} processes, one per GPU, and this node shows {gpus} (CUDA_VISIBLE_DEVICES, "
             f"nvidia-smi); to keep the recipe's batch, pass {_keep_batch(recipe, gpus, processes)}"
         )
-    check_batch(recipe, processes, given)
+    if not is_dry:
+        check_batch(recipe, processes, given)
 
 
 def check_batch(recipe: Mapping[str, Any], processes: int, given: Collection[str]) -> None:
     """Refuse a number of processes that would silently change the batch of a recipe; see `check_processes`."""
     per_device, accumulation, meant = _read_batch(recipe, processes)
     batch = per_device * accumulation
-    if processes != meant and not {*BATCH, "dry_run"} & {*given}:
+    if processes != meant and not {*BATCH} & {*given}:
         raise UserError(
             f"the recipe's batch is {batch * meant} rollouts a step ({per_device} on each of {meant} processes x "
             f"{accumulation}), and {processes} would make it {batch * processes}; to keep it, pass "
@@ -212,6 +222,15 @@ def _keep_batch(recipe: Mapping[str, Any], most: int, processes: int | None = No
     _, accumulation, meant = _read_batch(recipe, processes or most)
     number = max(each for each in range(1, most + 1) if accumulation * meant % each == 0)
     return f"--num_processes {number} --gradient_accumulation_steps {accumulation * meant // number}"
+
+
+def _value_of(name: str, words: Sequence[str]) -> str:
+    """Return the last value that a command line gives a field, "" if it only names it, or "unset"."""
+    found = "unset"
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if names_in([word]) == [name]:
+            found = word.partition("=")[2] or ("" if following.startswith("--") else following)
+    return found
 
 
 def _is_configured() -> bool:
@@ -250,6 +269,8 @@ def _launch(words: Sequence[str]) -> None:
         launch_command(launch_command_parser().parse_args(words))
         return
     except SignalException as error:  # of several processes PyTorch's
+        for ending in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(ending, signal.SIG_IGN)  # a second one would leave those that are slow to end
         end_children()
         raise UserError(
             f"ended by {error.sigval.name}; the same command with --resume_from_checkpoint true goes on"

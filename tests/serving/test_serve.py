@@ -372,7 +372,7 @@ def test_a_chat_starts_a_server_of_its_own(problems: list[str]) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0 and "starting vLLM" in done.stdout and "of 8+4" in done.stdout, done.stderr
-    assert "does not fit the context of 40 tokens" in done.stdout
+    assert "tokens, and the context of the model 40" in done.stdout
 
 
 @pytest.mark.slow

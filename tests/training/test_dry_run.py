@@ -12,6 +12,7 @@ import torch
 from accelerate import DeepSpeedPlugin
 from conftest import BASE, CODE_BASE, ROOT
 from hub_stub import serving_hub
+from server_stub import ServerStub
 from test_config import config
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerState
@@ -225,6 +226,11 @@ def test_a_server_that_does_not_answer_is_a_line_before_anything_loads(caplog: p
     assert caplog.messages == [said]
     with pytest.raises(UserError, match=f"^{said}$"):
         find_server(args, "org/base", 97, dry_run=False)
+    caplog.clear()
+    with ServerStub() as server:
+        args.vllm_server_base_url = server.url.removesuffix("/v1")
+        find_server(args, "org/base", 97, dry_run=False)
+    assert not caplog.messages
 
 
 def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
@@ -239,13 +245,17 @@ def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
         TrainerState(global_step=step).save_to_json(str(tmp_path / f"checkpoint-{name}" / "trainer_state.json"))
     (tmp_path / "checkpoint-12" / "trainer_state.json").write_text('{"of_another_version": 1}')
     (tmp_path / "checkpoint-11" / "trainer_state.json").write_text('{"epoch": 0.1, "glob')  # killed while it wrote
+    assert find_checkpoint(args, dry_run=True) == str(tmp_path / "checkpoint-10")
+    args.max_steps = 10  # a finished training needs no optimizer
+    assert find_checkpoint(args) == str(tmp_path / "checkpoint-10")
+    args.max_steps = 11
     for state in ("optimizer.pt", "scheduler.pt"):
         with pytest.raises(UserError, match=rf"checkpoint-10 holds no {state[:9]}.*; train from its weights as a new"):
             find_checkpoint(args)
         (tmp_path / "checkpoint-10" / state).touch()
     assert find_checkpoint(args) == find_checkpoint(auto) == str(tmp_path / "checkpoint-10")
     args.resume_from_checkpoint = str(tmp_path / "checkpoint-2")
-    with pytest.raises(UserError, match=r"checkpoint-10 is of an earlier run, .*; move it away, or name another out"):
+    with pytest.raises(UserError, match=r"checkpoint-10 is later than .*: go on from it with .* true, or, if it is of"):
         find_checkpoint(args)
     args.resume_from_checkpoint = str(tmp_path / "checkpoint-11")
     with pytest.raises(ValueError, match=r"checkpoint-11 holds no whole checkpoint \(with trainer_state.json\)"):

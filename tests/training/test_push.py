@@ -1,6 +1,7 @@
 """Uploads of a training to a stub of the Hub on this machine, and models loaded back from there."""
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,7 +132,8 @@ def test_an_adapter_is_uploaded_with_its_base_named_after_an_upload_that_was_kil
     card = ModelCard(last["README.md"].decode())
     assert faults(last["README.md"].decode()) == []
     assert (card.data.base_model, card.data.license, card.data.library_name) == ("org/base", "mit", "peft")
-    assert "--model org/base --enable-lora" in card.text and "More Information Needed" not in card.text
+    assert re.search("--model org/base --revision [0-9a-f]{40} --enable-lora", card.text)
+    assert "More Information Needed" not in card.text
     assert json.loads(last["adapter_config.json"])["base_model_name_or_path"] == "org/base"
     assert BudgetInfo.read(output / "budget.json").budget.thinking == 192
     assert f"model_revision: {hub.repositories['org/base'].at('main').id}" in last["e1/recipe.yaml"].decode()
