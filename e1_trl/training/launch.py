@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any, NoReturn
 
 from e1_trl.arguments import Count, from_yaml, read_value
-from e1_trl.command_line import CommandParser, names_in
+from e1_trl.command_line import CommandParser, names_in, value_in
 from e1_trl.errors import INSTALL, TROUBLESHOOTING, UserError, run_command
 from e1_trl.recipes import fields_of, read_mapping, resource, shipped
 from e1_trl.training.arguments import BudgetedTraining, TrlFields
@@ -99,11 +99,11 @@ def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
         train = ["--config", str(file)]
     accelerate_config = options.accelerate_config or fields.get("accelerate_config")
     given = {*names_in(overrides)}
-    is_dry = _value_of("dry_run", overrides).lower() not in ("unset", *FALSE)
+    is_dry = "dry_run" in given and value_in(overrides, "dry_run").lower() not in FALSE
     processes = options.num_processes
     if not gpus:
         goes_without = is_dry and not options.accelerate_config
-        said = {BATCH[1]: from_yaml(BATCH[1], _value_of(BATCH[1], overrides))} if BATCH[1] in given else {}
+        said = {BATCH[1]: from_yaml(BATCH[1], value_in(overrides, BATCH[1]))} if BATCH[1] in given else {}
         accelerate_config, chosen = _choose_for_cpus(
             accelerate_config, goes_without, {**fields, **said}, given, processes
         )
@@ -222,15 +222,6 @@ def _keep_batch(recipe: Mapping[str, Any], most: int, processes: int | None = No
     _, accumulation, meant = _read_batch(recipe, processes or most)
     number = max(each for each in range(1, most + 1) if accumulation * meant % each == 0)
     return f"--num_processes {number} --gradient_accumulation_steps {accumulation * meant // number}"
-
-
-def _value_of(name: str, words: Sequence[str]) -> str:
-    """Return the last value that a command line gives a field, "" if it only names it, or "unset"."""
-    found = "unset"
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        if names_in([word]) == [name]:
-            found = word.partition("=")[2] or ("" if following.startswith("--") else following)
-    return found
 
 
 def _is_configured() -> bool:
