@@ -16,6 +16,14 @@ grader = pytest.fixture(scope="module")(patient)
 
 # By verdict, what is boxed → the accepted answer, an expression: algebra is free, arithmetic is not, numbers are exact.
 EXPRESSIONS = {
+    "spaces for the eye": {
+        C: r"""
+            \,6\pi\, → 6\pi | 6\pi\; → 6\pi | \;\frac12\sqrt3\,. → \frac{\sqrt3}{2} | \,(1,\pi)\, → (1,\pi)
+        """,
+        W: r"""
+            \,7\pi\, → 6\pi
+        """,
+    },
     "sums and products": {
         U: r"""
             \frac{60}{360}\cdot\pi\cdot6^2 → 6\pi | 3\cdot 2\pi → 6\pi | 2(3\pi) → 6\pi | \pi(1+5) → 6\pi |
@@ -136,58 +144,6 @@ SPELLINGS = {
         """,
         U: r"2×3 → 6 | √16 → 4 | 2³ → 8",
         W: r"±2 → 2 | ±2 → -2 | x² → x^3",
-    },
-    "spaces for the eye": {
-        C: r"""
-            \,42\, → 42 | 42\; → 42 | 42\  → 42 | \,\frac12\,. → \frac{1}{2} | 1,2,3, → 1,2,3 | \,\text{Yes}\, → Yes |
-            \;\dfrac{\sqrt3}{2}\; → \frac{\sqrt3}{2} | \,\text{B}\, → B
-        """,
-    },
-    "commas in numbers": {
-        C: r"""
-            1{,}000\pi → 1000\pi | (1{,}234, 5) → (1234,5) | x > 1{,}000 → x>1000 | N = 1{,}234 → 1234 |
-            \frac{1{,}000}{3} → \frac{1000}{3} | 2^{1{,}000} → 2^{1000} | \frac{1}{21000} → \frac{1}{21,000} |
-            \frac{574287}{593775} → \frac{574,287}{593,775} | 100000000\pi → 100,000,000 \pi | 10000 → N = 10,000 |
-            153,370,371,407 → 153, 370, 371, 407 | (100,200) → (100, 200) | 100,000 → 100000
-        """,
-        W: r"153,370,371 → 153, 370, 372 | 100 → 100,000,000 \pi | 1,234 → (1,234) | (1,234) → 1234",
-    },
-    "all real numbers": {
-        C: r"""
-            \mathbb{R} → (-\infty,\infty) | \mathbb R → \mathbb{R} | x \in \mathbb R → (-\infty,\infty) |
-            \mathbb R\setminus\{2\} → \mathbb{R}\setminus\{2\}
-        """,
-        W: r"\mathbb Z → (-\infty,\infty)",
-    },
-    "capitals and small letters": {
-        W: r"""
-            \frac{Gm^2}{r^2} → \frac{GMm}{r^2} | 0 → R-r | 1 → \frac{R}{r} | \frac{1}{2} → \frac{M}{M+m} | E → e |
-            \pi r^2 → \pi R^2 | \Delta → \delta | \pi(R^2-r^2) → \pi(r^2-R^2) | \frac{r_1}{R_1} → \frac{R_1}{r_1}
-        """,
-        C: r"""
-            2N+1 → 2n+1 | -r+R → R-r | \frac{R_1}{r_1} → R_1/r_1 | \text{North} → \text{north} | 1.5E3 → 1500 |
-            e^{-E/kT} → e^{-\frac{E}{kT}} | \frac{GmM}{r^2} → \frac{GMm}{r^2}
-        """,
-    },
-    "times": {
-        W: r"""
-            3:20 → 6:40 | 1 → 18:18 | 7:55 \text{ a.m.} → 7:55 \text{ p.m.} | 6:20 → 3:10 | 15:30 → 3:30 PM |
-            \frac{1}{10} → 2:20\text{ p.m.}
-        """,
-        C: r"""
-            \text{3:30 PM} → 3:30 PM | 9:45\text{ AM} → 9:45 a.m. | 9:45 → 9:45 a.m. | 8:34 \text{ p.m.} → 8\!:\!34 |
-            6:4 → 3:2 | \frac{1}{14} → 1 : 14 | \displaystyle 10:15 → 10:15
-        """,
-    },
-    "letters and primes": {
-        W: r"""
-            YYYNNN → NNNYYY | CBA → ABC | \text{ACB} → \text{ABC} | f'(x) → f(x) | y''+y=0 → y'+y=0 | y=0 → y'=0 |
-            f^{\prime\prime}(x) → f'(x)
-        """,
-        C: r"""
-            \text{NNNYYY} → NNNYYY | H, E → \text{H, E} | A \text{ and } B → \text{A,B} | \text{(A), (B)} → A, B |
-            ba → ab | y'+y=0 → y^{\prime}+y=0 | 0.003 → 0.003^{\prime \prime} | 2x → f'(x)=2x | Bob's → \text{Bob's}
-        """,
     },
     "units": {
         C: r"6 weeks → 6 | 6 cm^2 → 6 | 6 cm → 6 | 12 square feet → 12 | 5 ft^{2} → 5 | \frac{1}{2} hours → 0.5",

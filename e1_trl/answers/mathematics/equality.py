@@ -4,7 +4,6 @@ math-verify ignores differences below 1e-15 in expressions with roots, powers or
 equal to `1 - 2^{-101}`. Here numbers without a decimal point are computed to as many digits as it takes to tell.
 """
 
-import re
 from typing import Any, TypeAlias
 
 import sympy
@@ -22,14 +21,6 @@ Forms: TypeAlias = list[Form]  # from math-verify: the expression if it could pa
 
 # Keeps units and words, so that a second number among them is noticed.
 AS_WRITTEN = NormalizationConfig(units=False, malformed_operators=True, nits=False, boxed="none")
-FORMULA = r"(?<!\\)(?:\$\$.+?\$\$|\$[^$]+\$|\\\(.+?\\\)|\\\[.+?\\\])"
-NUMBER = r"[-(]*\.?[0-9](?:[0-9.,]*[0-9])?[)]*"
-FIRST = re.compile(
-    rf"{FORMULA}(?:\s*(?:,|,?\s*and|,?\s*or)\s*{FORMULA})*|"
-    r"(?P<bare>-?[0-9.]*\\(?:[dt]?frac|sqrt|pi)(?![a-zA-Z])(?:\S*[^\s.,;:])?)|"
-    rf"(?<!\w){NUMBER}(?:\s*[-+*/^×÷=]\s*{NUMBER})*(?:\s*\\?%|\s*[Pp]ercent)?",
-    re.DOTALL,
-)
 VARIABLE = (sympy.Symbol, AppliedUndef)
 DIGITS = 1000  # most digits to which the difference of two numbers is computed
 TINY = 1e-3  # below it, decimals are also compared by their ratio
@@ -59,11 +50,8 @@ def is_read(forms: Forms) -> bool:
 
 
 def read_unboxed(text: str) -> Forms:
-    """Parse the first formula or number directly after "Final Answer:"; empty if math-verify finds none there."""
+    """Parse the text directly after "Final Answer:"; empty if math-verify finds nothing there."""
     paragraph = text.strip().partition("\n\n")[0].replace("**", " ")  # Markdown's bold
-    if first := FIRST.search(paragraph):  # of several, math-verify takes the last
-        bare = first["bare"]
-        paragraph = f"${bare}$" if bare else paragraph[: first.end()]
     return parse(
         f"Final Answer: {paragraph}",
         [

@@ -18,18 +18,17 @@ import sympy
 from math_verify.grader import is_equation, take_last_relation
 
 from e1_trl.answers.grade import Grade, Grader, Outcome, grader_version
-from e1_trl.answers.mathematics import spellings
 from e1_trl.answers.mathematics.arithmetic import leaves_arithmetic, leaves_by_name, leaves_to_compute
 from e1_trl.answers.mathematics.boxes import boxed_answer
 from e1_trl.answers.mathematics.equality import Forms, are_equal, as_written, is_exact, is_read, read, read_unboxed
 from e1_trl.answers.mathematics.golds import answer_of
 from e1_trl.answers.mathematics.numerals import has_quotient, only_numbers, terms, works_out
+from e1_trl.answers.mathematics.spellings import E_NOTATION, find_domain, find_modulus, read_letter, split_choice, words
 from e1_trl.answers.mathematics.workers import Workers
 
 EULERS_NUMBER = re.compile(r"(?<![a-zA-Z\\])e(?![a-zA-Z])")
 PERCENT = re.compile(r"\\?%|\\text\s*\{\s*percent\s*\}|percent")
 BASE = re.compile(r"(?<=[0-9])_\s*+\{?\s*+([0-9]+)")
-BETWEEN_DIGITS = re.compile(r"(?<=[0-9]),(?=[0-9])")
 DECIMAL = re.compile(r"[0-9]+\.[0-9]+(?:e[-+]?[0-9]{1,3}(?![0-9]))?")  # as sympy writes it
 
 
@@ -145,12 +144,8 @@ def _outcome(forms: Forms, text: str, accepted: tuple[str, ...]) -> Outcome:
 
 def _compare(forms: Forms, text: str, reference: str) -> Outcome:
     """Compare an answer with an accepted one, which says how far it must be computed."""
-    if (same := spellings.equal_texts(text, reference)) is not None:
-        return Outcome.CORRECT if same else Outcome.WRONG
-    if (told := spellings.tell_cases(text, reference)) != (text, reference):
-        return _compare(read(told[0]), *told)
-    if EULERS_NUMBER.search(spellings.E_NOTATION.sub("", reference)) and spellings.E_NOTATION.search(text):
-        return _compare(read(spaced := spellings.E_NOTATION.sub(r" e \1", text)), spaced, reference)
+    if EULERS_NUMBER.search(E_NOTATION.sub("", reference)) and E_NOTATION.search(text):
+        return _compare(read(spaced := E_NOTATION.sub(r" e \1", text)), spaced, reference)
     gold = read(reference)
     if not are_equal(gold, forms):
         return _compare_otherwise(text, reference)
@@ -160,8 +155,7 @@ def _compare(forms: Forms, text: str, reference: str) -> Outcome:
     if not is_exact(gold[0], forms[0]) or _is_of_another_range(text, reference):
         return Outcome.WRONG
     gold_numbers = only_numbers(as_written(reference))
-    is_set = gold[0] == sympy.S.Reals or isinstance(forms[0], sympy.Complement)
-    if gold_numbers is None or is_set or not are_equal(gold, read(gold_numbers)):
+    if gold_numbers is None or not are_equal(gold, read(gold_numbers)) or isinstance(forms[0], sympy.Complement):
         is_left = has_quotient(as_written(last)) and not has_quotient(as_written(reference))
         return Outcome.UNEVALUATED if is_left or leaves_arithmetic(gold[0], forms[0]) else Outcome.CORRECT
     # `\frac{4}{6}` is right for `\frac{2}{3}`, but `\frac{84}{12}` is not for an integer.
@@ -173,32 +167,24 @@ def _compare(forms: Forms, text: str, reference: str) -> Outcome:
 
 def _compare_otherwise(text: str, reference: str) -> Outcome:
     """Compare an answer that math-verify finds unequal: it may be the same choice, the same words or percentage."""
-    given = spellings.split_choice(text)
-    accepted = spellings.split_choice(reference)
+    given = split_choice(text)
+    accepted = split_choice(reference)
     if given and not accepted:
-        if asked := spellings.read_letter(reference):
+        if asked := read_letter(reference):
             return Outcome.CORRECT if asked == given[0] else Outcome.WRONG
         return _compare(read(given[1]), given[1], reference)
     if accepted and not given:
-        if spellings.read_letter(text) == accepted[0]:
-            return Outcome.CORRECT
-        return _compare(read(text), text, accepted[1])
-    if ", " in reference and (listed := BETWEEN_DIGITS.sub(", ", text)) != text:  # 153,370 is not 153370 then
-        return _compare(read(listed), listed, reference)
-    if asked := spellings.words(reference):
-        return Outcome.CORRECT if asked == spellings.words(text) else Outcome.WRONG
+        return Outcome.CORRECT if read_letter(text) == accepted[0] else _compare(read(text), text, accepted[1])
+    if asked := words(reference):
+        return Outcome.CORRECT if asked == words(text) else Outcome.WRONG
     number = PERCENT.sub("", text)  # 12.5 is right for 12.5%, and vice versa
     asked = PERCENT.sub("", reference)
     return Outcome.WRONG if (number, asked) == (text, reference) else _compare(read(number), number, asked)
 
 
 def _is_of_another_range(text: str, reference: str) -> bool:
-    """Return whether a base, a modulus, a domain or primes differ; math-verify ignores them."""
-    if (asked := spellings.find_modulus(reference)) and asked != spellings.find_modulus(text):
+    """Return whether a base, a modulus or a domain differs; math-verify ignores them."""
+    if (asked := find_modulus(reference)) and asked != find_modulus(text):
         return True
-    if ("=" in text) != ("=" in reference):  # `f'(x) = 2x` for `2x`
-        text, reference = (side.rpartition("=")[2] for side in (text, reference))
-    if spellings.find_primes(text) != spellings.find_primes(reference):
-        return True
-    beside = [(each(reference), each(text)) for each in (BASE.findall, spellings.find_domain)]
+    beside = [(each(reference), each(text)) for each in (BASE.findall, find_domain)]
     return any(asked and found and asked != found for asked, found in beside)

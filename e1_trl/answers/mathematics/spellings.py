@@ -1,7 +1,6 @@
 """Rewrites answers that math-verify would parse wrongly or not at all. Runs in a process that can be killed."""
 
 import itertools
-import math
 import re
 import unicodedata
 from fractions import Fraction
@@ -19,15 +18,6 @@ REPEATING = re.compile(r"([0-9]{0,15})\.([0-9]{0,15})\\(?:overline|bar|dot)\s*\{
 SPELLINGS = [
     (re.compile(pattern), written)
     for pattern, written in (
-        (r"(?<=[0-9])\{,\}(?=[0-9]{3}(?![0-9]))", ""),  # between thousands, where no list can be meant
-        (r"(?<=[0-9]),(?=0[0-9]{2}(?:,[0-9]{3})*\s*\\(?:pi|sqrt)(?![a-zA-Z]))", ""),
-        (
-            r"(?:(?<=frac\{)|(?<=sqrt\{)|(?<=[}^]\{)|(?<==)|(?<== ))"
-            r"([0-9]{1,3}),([0-9]{3})(?:,([0-9]{3}))?(?:,([0-9]{3}))?(?=\s*(?:\}|$))",
-            r"\1\2\3\4",
-        ),
-        (r"\^\s*(?:\{\s*(?:\\prime\s*)+\}|\\prime(?![a-zA-Z]))", "'"),  # dropped, as all primes, by math-verify
-        (r"\\mathbb\s*([A-Z])(?![a-zA-Z])", r"\\mathbb{\1}"),
         # Names without a backslash, except inside words and text.
         (
             r"(?<![a-zA-Z\\])(?<!\\text\{)(?<!\\mathrm\{)(?<!name\{)(pi|exp|sin|cos|tan|ln|log)(?![a-zA-Z])",
@@ -56,7 +46,8 @@ SPELLINGS = [
         (r"^\s*\\text\s*\{\s*(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?: is)?:?\s*\}(?=\s*\S)", ""),
         (r"^\s*(?:\\approx(?![a-zA-Z])|≈)", ""),
         (r"(?<![0-9./}])([0-9]+)\s+([0-9]+)\s*/\s*([0-9]+)(?![0-9.])", r"\1\\frac{\2}{\3}"),
-        (r"^(?:\\[,;:! ]|\s)+|(?:\\[,;:! ]|\\+(?=\s*$)|(?<!\\)[.,;]|\s)+$", ""),
+        (r"(?<!\\)[.,;]\s*$", ""),
+        (r"^(?:\\[,;:! ]|\s)+|(?<![,;:! ])(?:\\[,;:! ]\s*){1,9}$|\\\s*$", ""),  # spaces for the eye
         # `6 weeks`, `6 cm^2`
         (
             r"(?<=[0-9}])\s+((?!percent|infinity)[a-zA-Z]{4,}|(?:[ckm]m|ft|in)(?=\s*\^))(\s*\^\s*\{?[23]\}?)?\s*$",
@@ -81,16 +72,6 @@ DOMAIN = re.compile(
 RELATION = re.compile(r"=|\\equiv(?![a-zA-Z])")
 CHOICE = re.compile(
     r"^\s*(?:\\(?:text|math)(?:bf|rm|it)?\s*\{\s*\(?([A-E])[).:]\s*\}|\(?([A-E])[).:]\s)\s*(\S.*)$", re.DOTALL
-)
-AND = re.compile(r"(?<![a-zA-Z])(?:and|or)(?![a-zA-Z])|;")
-MARKUP = re.compile(r"\\(?:text[a-z]*|math(?:rm|bf|it)|mbox|displaystyle)(?![a-zA-Z])|\\[,;:! ]|[\s{}()$.]")
-CAPITALS = re.compile(r"[A-Z]{2,}|[A-Z](?:,[A-Z])+")
-CLOCK = re.compile(r"0?([0-9]{1,2}):([0-5][0-9])(?:([AP])M)?")
-PRIMES = re.compile(r"([a-zA-Z])[\s^{]*(['’](?:[\s{}]*['’])*)(?![a-zA-Z])")
-SYMBOL = re.compile(  # in the group, if it is one
-    r"\\(?:text[a-z]*|math[a-z]+|mbox|operatorname|begin|end)\s*\{[^{}]*\}|[a-zA-Z]?[a-z]{3,}|"
-    r"[A-Z][a-z]{2}(?![a-zA-Z])|(?<=[0-9])[eE](?=[-+]?[0-9])|"
-    r"(\\(?i:gamma|delta|theta|lambda|xi|sigma|phi|psi|omega)(?![a-zA-Z])|(?<!\\)[a-zA-Z])|\\[a-zA-Z]+"
 )
 LETTER = re.compile(r"^\W*(?:(?:text|math)(?:bf|rm|it)?\W*)?([A-E])\W*$")
 PLUS_MINUS = re.compile(r"\\pm(?![a-zA-Z])")
@@ -137,39 +118,6 @@ def read_letter(text: str) -> str | None:
     return found[1] if found else None
 
 
-def equal_texts(text: str, reference: str) -> bool | None:
-    """Compare words or lists of capitals, and times, which math-verify takes for products and ratios; else None."""
-    given, asked = (MARKUP.sub("", AND.sub(",", answer)) for answer in (text, reference))
-    if CAPITALS.fullmatch(given) and CAPITALS.fullmatch(asked):
-        return sorted(given.split(",")) == sorted(asked.split(","))
-    if not (time := CLOCK.fullmatch(asked.upper())):
-        return None
-    if found := CLOCK.fullmatch(given.rpartition("=")[2].upper()):
-        return found.group(1, 2) == time.group(1, 2) and (found[3] == time[3] or not (found[3] and time[3]))
-    is_ratio = not time[3] and math.gcd(int(time[1]), int(time[2])) == 1  # in lowest terms it may be one
-    return None if is_ratio else False
-
-
-def find_primes(text: str) -> set[tuple[str, int]]:
-    """Return the letters with primes and how many, which math-verify drops; not those of minutes and seconds."""
-    found = PRIMES.findall(text.replace(r"\prime", "'"))
-    return {(symbol, primes.count("'") + primes.count("’")) for symbol, primes in found}
-
-
-def tell_cases(*texts: str) -> tuple[str, ...]:
-    r"""Rename capitals, which math-verify reads as small letters, where a text has both, as `R-r` has.
-
-    Greek letters, R and E also where the small letter is in another text.
-    """
-    found = [set(SYMBOL.findall(text)) for text in texts]
-    found.append({symbol for names in found for symbol in names if symbol[:1].upper() in "RE\\"})
-    renamed = {symbol for names in found for symbol in names if symbol != symbol.lower() and symbol.lower() in names}
-    return tuple(
-        SYMBOL.sub(lambda found: rf"\tilde{{{found[1].lower()}}}" if found[1] in renamed else found[0], text)
-        for text in texts
-    )
-
-
 def write_both_signs(latex: str) -> str:
     r"""Replace an answer with `\pm` by the list of answers with either sign."""
     pieces = PLUS_MINUS.split(latex)
@@ -194,5 +142,5 @@ def _repeating_fraction(decimal: re.Match[str]) -> str:
 def words(text: str) -> str | None:
     r"""Return a normal form of an answer of words and dates only, such as `\text{June 20}`; else None."""
     plain = re.sub(r"\\(?:text[a-z]*|mathrm|mbox)\s*\{([^{}\\]*)\}", r"\1", text)
-    plain = re.sub(r"\\(?:[,;:! ]|$)|\$", " ", plain).strip(" .").casefold()
+    plain = plain.replace("$", "").strip(" .").casefold()
     return " ".join(plain.split()) if re.fullmatch(r"(?=.*[a-z]{2})[a-z0-9 ,'’-]*", plain) else None
