@@ -14,7 +14,7 @@ from pathlib import Path
 
 DEBUG = "E1_DEBUG"  # environment variable; any value except 0 and the empty one shows tracebacks and all logs
 TROUBLESHOOTING = "docs/troubleshooting.md"
-INSTALL = "pip install '.[gpu]' in its checkout (without a GPU '.[cpu]')"  # of what a base install lacks
+INSTALL = "pip install '.[gpu]' in the checkout of e1_trl (without a GPU '.[cpu]')"  # of what a base install lacks
 PACKAGE = Path(__file__).parent
 OTHERS_WAIT = 30  # seconds that processes of higher rank leave the first one to report
 

@@ -268,7 +268,7 @@ def test_training_without_its_extra_says_what_to_install() -> None:
         "import sys; sys.modules['trl'] = None; from e1_trl.cli import main; main(['train', '--config', 'nano'])"
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("e1 train: TRL is not installed; pip install '.[gpu]' in its checkout")
+    assert done.stderr.startswith("e1 train: TRL is not installed; pip install '.[gpu]' in the checkout of e1_trl")
     assert done.stderr.count("\n") == 1
 
 

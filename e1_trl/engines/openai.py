@@ -187,9 +187,10 @@ async def read_events(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str,
                     return
                 event = json.loads(data)
                 if "error" in event:
-                    code = event["error"].get("code")
+                    error = event["error"]
+                    code = error.get("code") if isinstance(error, dict) else None
                     status = code if type(code) is int else answer.status
-                    raise ServerError(str(event["error"]), status, read_message(data))
+                    raise ServerError(str(error), status, read_message(data))
                 yield event
     except (aiohttp.ClientError, json.JSONDecodeError) as error:
         raise ServerError(repr(error), answer.status) from error

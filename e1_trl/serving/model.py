@@ -23,7 +23,7 @@ from e1_trl.marker import MARKER, OPENERS, Marker, PromptState
 from e1_trl.serving.request import BudgetPresets, ParsedRequest, RefusedError
 
 Part = dict[str, Any]  # of a request or an answer
-FULL = "the prompt has {} tokens, and the context of the model {}"
+TOO_LONG = "the prompt has {} tokens, and the context of the model {}"
 PROBED = 8  # tokens of a thinking that a server is tried with
 
 
@@ -157,7 +157,7 @@ class Model:
             if not isinstance(each, list) or {*map(type, each)} != {int} or not 0 <= min(each) <= max(each) < 2**31:
                 raise RefusedError("prompt must be a text, the token ids of one, or a list of these")
             if len(each) >= self.close.context:  # in front of work that grows with it
-                raise RefusedError(FULL.format(len(each), self.close.context))
+                raise RefusedError(TOO_LONG.format(len(each), self.close.context))
             prompts.append(each)
         closed, prompts = await self._close_prompts(asked, prompts)
         sizes = tuple(map(len, prompts))
@@ -215,7 +215,7 @@ class Model:
         bounds = (self.close.context - longest, budget.total, most)
         fields["max_tokens"] = min(each for each in bounds if each is not None)
         if fields["max_tokens"] < 1:
-            raise RefusedError(FULL.format(longest, self.close.context))
+            raise RefusedError(TOO_LONG.format(longest, self.close.context))
         return Limits(state, thinking, forced, budget.solution, fields)
 
 

@@ -104,7 +104,6 @@ class Choice:
         self._asked = asked
         self._marker = marker
         self._held = ""  # the end of a text, which may become an opener, a marker, a forced or a stop text
-        self._solved = 0  # characters of the solution so far, without blanks in front
         self._is_parsed = False  # the server has told thinking and solution apart
         self._has_begun = False
 
@@ -117,8 +116,7 @@ class Choice:
             self.count.finish(reason)
         beyond = token_ids[kept:]
         before, solution = self._split(choice, had_ended, beyond)
-        solution = self._cut(solution) if beyond else solution
-        self._solved += len(solution if self._solved else solution.lstrip())
+        solution = self._cut(solution, beyond) if beyond else solution
         if beyond or (self.count.is_full and not reason):
             reason = "length"
         if self.count.end is not None:
@@ -154,8 +152,9 @@ class Choice:
             text, self._held = ("", text) if waits else hold_back(text, [self._marker.text])
             return text, ""
         solved = self._text([*self.count.graded_ids, *beyond])
-        # Some tokenizers leave out blanks in front; the last is for texts with special tokens in them.
-        texts = (solved, solved.lstrip(), text.partition(self._marker.text)[2])
+        plain = text.partition(self._marker.text)[2]
+        # Some tokenizers leave out blanks in front; `plain` may hold special tokens.
+        texts = (plain if plain.lstrip() == solved.lstrip() else solved, solved.lstrip(), plain)
         solution = next(each for each in texts if text.endswith(each))
         before = text.removesuffix(solution)
         if delta is not choice and self.count.end in ("closed", "forced"):
@@ -167,11 +166,10 @@ class Choice:
         assert self._marker.decode is not None
         return self._marker.decode(ids, skip_special_tokens=True).rstrip("\ufffd")
 
-    def _cut(self, new: str) -> str:
-        """Cut new text of the solution where its budget ends; a tool call is no text."""
-        most = len(self._text(self.count.graded_ids).lstrip()) - self._solved
-        blanks = 0 if self._solved else len(new) - len(new.lstrip())  # which parsers and tokenizers may leave out
-        return new[: blanks + max(0, most)]
+    def _cut(self, new: str, beyond: Sequence[int]) -> str:
+        """Cut off the text of the tokens beyond the budget, unless they are of a tool call, which is no text."""
+        kept = self.count.graded_ids
+        return new.removesuffix(self._text([*kept, *beyond])[len(self._text(kept)) :])
 
     def _stop(self, choice: Part, text: str, reason: str | None) -> tuple[str, str | None]:
         """Cut a solution at the first stop text."""

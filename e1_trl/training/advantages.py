@@ -113,7 +113,7 @@ BY_GRADE = (lead, mgpo, s_grpo)  # look at which answers are right
 ADVANTAGES: dict[str, Callable[..., Any]] = {each.__name__: each for each in (gfpo, *BY_GRADE, *BY_FORK)}
 
 
-def make_advantage(spec: Any, forks: int, rewards: Sequence[Reward], rollouts: int = 8) -> Advantage | None:
+def make_advantage(spec: Any, forks: int, rewards: Sequence[Reward], rollouts: int) -> Advantage | None:
     """Find what a recipe names: one of `ADVANTAGES`, or the user's at a dotted path; `None` is TRL's own.
 
     Args:

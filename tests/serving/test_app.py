@@ -255,6 +255,7 @@ CALL = [{"index": 0, "function": {"name": "f", "arguments": '{"a": 1'}}]
 @pytest.mark.parametrize(
     ("last", "content"),
     [
+        (part(8, 9, 10, content="234"), "123"),
         (part(24, 18, 16, 24, reason="tool_calls", tool_calls=CALL), "1"),
         (part(24, 18, 16, 24, tool_calls=CALL), "1"),
         (part(8, 24, 18, 16, content="2", tool_calls=CALL), "12"),

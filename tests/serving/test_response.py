@@ -185,3 +185,37 @@ def test_parts_of_an_answer_become_one() -> None:
     function = {"name": "f", "arguments": '{"a": 1}'}
     message = {"role": "assistant", "content": "", "reasoning": "ab", "tool_calls": [{**begun, "function": function}]}
     assert whole == {"message": message, "logprobs": {"content": [1, 2]}, "finish_reason": "tool_calls"}
+
+
+@pytest.mark.parametrize("sizes", [[1, 2, 3], [1, 3], [3]])
+def test_a_blank_that_the_tokenizer_leaves_out_stays_in_front_of_a_solution(sizes: list[int]) -> None:
+    def decode(ids: Sequence[int], **_: Any) -> str:
+        return "".join({7: "a", 5: "</t>", 8: " b"}[token] for token in ids).removeprefix(" ")
+
+    marker = Marker("</t>", (5,), (5,), 1, "<t>", (4,), (), decode)
+    limits = Limits(PromptState.OPENED, 8, (5,), 8, {})
+    choice = Choice(limits, marker, ParsedRequest(Budget(8, 8), None, "m", {}))
+    texts = ["a", "</t>", " b"]
+    told = ""
+    for start, end in pairwise([0, *sizes]):
+        part = {"index": 0, "delta": {"content": "".join(texts[start:end])}, "token_ids": [7, 5, 8][start:end]}
+        choice.take(part)
+        told += part["delta"].get("content") or ""
+    assert told == " b"
+
+
+def test_a_tool_call_within_the_budget_takes_no_text_beyond_it_along() -> None:
+    marker = Marker("</t>", (5,), (5,), 1, "<t>", (4,), (), spell)
+    limits = Limits(PromptState.OPENED, 8, (5,), 3, {})
+    choice = Choice(limits, marker, ParsedRequest(Budget(8, 3), None, "m", {}))
+    events = [
+        {"content": "a</t>", "ids": [20, 5]},
+        {"content": None, "ids": [31]},
+        {"content": "bcd", "ids": [21, 22, 23]},
+    ]
+    told = ""
+    for event in events:
+        part = {"index": 0, "delta": {"content": event["content"]}, "token_ids": event["ids"]}
+        choice.take(part)
+        told += part["delta"].get("content") or ""
+    assert (told, choice.done) == ("bc", True)

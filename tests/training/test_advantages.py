@@ -120,13 +120,13 @@ def by_budget(of: Group, rewards: Sequence[float]) -> list[float]:
 
 def test_a_recipe_names_advantages_with_their_arguments() -> None:
     accuracy = Accuracy(None)  # type: ignore[arg-type]
-    assert make_advantage(None, 1, [accuracy]) is None
+    assert make_advantage(None, 1, [accuracy], 8) is None
     for name in ADVANTAGES.keys() - {"gfpo"}:
-        assert make_advantage(name, 2, [accuracy]) is not None
+        assert make_advantage(name, 2, [accuracy], 8) is not None
     for spec in ({"name": "gfpo", "keep": 2}, "{name: gfpo, keep: 2}"):  # the second as on a command line
-        made = make_advantage(spec, 1, [accuracy])
+        made = make_advantage(spec, 1, [accuracy], 8)
         assert made is not None and [*made(group([0.0, 1.0], [5, 9]), [0.0, 1.0])] == near(-0.707, 0.707)
-    assert make_advantage(f"{__name__}.by_budget", 4, []) is not None
+    assert make_advantage(f"{__name__}.by_budget", 4, [], 8) is not None
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_recipe_names_advantages_with_their_arguments() -> None:
 )
 def test_an_advantage_that_cannot_work_is_refused_in_one_line(spec: Any, message: str) -> None:
     with pytest.raises(UserError, match=message) as error:
-        make_advantage(spec, 1, [])
+        make_advantage(spec, 1, [], 8)
     assert "\n" not in str(error.value)
 
 
