@@ -27,7 +27,6 @@ from experiments.real.measure import (
     FOLDER,
     Rows,
     by_story,
-    equations_right,
     minus,
     sentence_starts,
 )
@@ -44,23 +43,13 @@ def test_a_worked_solution_loses_the_calculators_notes_and_the_line_of_the_answe
 
 def test_sums_are_true_and_only_their_results_are_learnt() -> None:
     for seed in range(20):
-        lines = sums(Random(seed)).splitlines()
-        assert len(lines) == SUMS_A_ROW and all(equations_right(line) == [True] for line in lines), lines
+        lines = sums(Random(seed)).replace("x", "*").splitlines()
+        sides = [[eval(side) for side in line.split("=")] for line in lines]
+        assert len(lines) == SUMS_A_ROW and all(one == pytest.approx(other, abs=0.01) for one, other in sides), lines
     characters: Any = SimpleNamespace(encode=lambda text: list(map(ord, text)))
     row = Lessons(characters, None, None, 0, 1, 1).tokenized("", "1 + 2 = 3\n5*2=10\n", "")  # type: ignore[arg-type]
     learnt = "".join(chr(label) if label != IGNORED_LABEL else "." for label in row["labels"])
     assert "".join(map(chr, row["input_ids"])) == "1 + 2 = 3\n5*2=10\n" and learnt == "....... 3\n....10\n"
-
-
-def test_equations_are_found_in_words_and_checked() -> None:
-    said = ["2..5 + 7 = 12.\nSo 12*$2=$25", "1,000/4 = 250</think>", "She has 3 apples and 5-2 are left", "7/0 = 0"]
-    assert [equations_right(text) for text in said] == [[True, False], [True], [], [False]]
-    assert equations_right("16 - 3 - 4 = 9, 2 + 3 * 4 = 14, 2 + 3 x 4 = 20, $1,000/4/5 = $50") == [
-        True,
-        True,
-        False,
-        True,
-    ]
 
 
 def test_a_base_is_made_in_two_stages_but_for_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +129,7 @@ def test_the_page_compares_systems_methods_and_distances_on_each_base_that_has_r
         asked: list[tuple[str, str | None]] = [("no_thinking", f"0+{BUDGETS[0].partition('+')[2]}")]
         asked += [(method, budget) for method in ("separate", "truncation", "s1") for budget in BUDGETS]
         asked.append(("unconstrained", None))
-        usual = {"base": base, "mean_thinking_tokens": 30.0, "equations_right": 0.5, "closes_again_ratio": 0.25}
+        usual = {"base": base, "mean_thinking_tokens": 30.0, "closes_again_ratio": 0.25}
         return [row(system, *each, (right + k) / PROBLEMS, **{**usual, **own}) for k, each in enumerate(asked)]
 
     found = Rows(
@@ -150,6 +139,8 @@ def test_the_page_compares_systems_methods_and_distances_on_each_base_that_has_r
             *all_rows(1, "e1", 48, seed=43),
             *all_rows(1, "grpo_cut", 32),
             *all_rows(2, "base", 32),
+            *all_rows(2, "taught", 16),
+            *all_rows(2, "taught_e1", 32),
         ],
         range(PROBLEMS),
     )
@@ -159,18 +150,21 @@ def test_the_page_compares_systems_methods_and_distances_on_each_base_that_has_r
         ("1", "e1", "2"),
         ("1", "grpo_cut", "1"),
         ("2", "base", "1"),
+        ("2", "taught", "1"),
+        ("2", "taught_e1", "1"),
     ]
-    shares = ("25.0%", "26.6%", "28.1%", "29.7%", "31.2%", "34.4%", "45.3%")  # 16 to 20, 22 and 29 of 64
-    assert systems[1][3:-2] == (*shares, "30", "50.0%", "25.0%") and systems[2][-2:] == ("", "")
-    assert [line[-1].partition(" ")[0] for line in systems[1:]] == ["+37.5", "", "+12.5", ""]
+    # 16 to 20, 22, 23 and 29 of 64
+    shares = ("25.0%", "26.6%", "28.1%", "29.7%", "31.2%", "34.4%", "35.9%", "45.3%")
+    assert systems[1][3:-2] == (*shares, "30", "25.0%") and systems[2][-2:] == ("", "")
+    assert [line[-1].partition(" ")[0] for line in systems[1:]] == ["+37.5", "", "+12.5", "", "+25.0", ""]
     differences = {"separate minus s1": "-12.5", "s1 minus truncation": "+6.2", "separate minus truncation": "-6.2"}
     methods = list(page.methods(found))[1:]
-    assert [line[0] for line in methods] == [name for name in differences for _ in range(3)]
+    assert [line[0] for line in methods] == [name for name in differences for _ in range(5)]
     assert all(cell.split()[0] == differences[line[0]] for line in methods for cell in line[3:])
     assert len(list(page.gates(found))) == 1 + 4 * 2
     near, *_, far = [line for line in page.nearness(found, np.linspace(0, 0.3, PROBLEMS).tolist()) if line[2] == "e1"]
     assert (near[3], far[3]) == ("100.0%", "47.6%")  # the first are right, and farthest from what is trained on
-    assert [len(axis.lines) for axis in page.picture(found).axes] == [3, 1, 5, 3]
+    assert [len(axis.lines) for axis in page.picture(found).axes] == [3, 3, 5, 3]
 
 
 def test_the_page_is_as_it_would_be_made_now() -> None:
@@ -189,7 +183,6 @@ def test_a_row_holds_the_answers_in_order_and_how_the_training_began_and_ended(
     answers = pd.DataFrame({"problem": [7, 6, 5, 4, 3, 2, 1, 0], "method": "separate"})
     answers["outcome"] = ["unboxed", "wrong", "wrong", "wrong", "correct", "correct", "correct", "correct"]
     answers["unboxed"] = [False] * 4 + [True] + [False] * 3
-    answers["thinking"] = ["1 + 1 = 2. 1 + 1 = 3</think>", *[""] * 7]
     figures = {"thinking_tokens": 8, "solution_tokens": 12, "closes_again": False, "truncated": True}
     answers = answers.assign(thinking_budget=8, solution_budget=16, thinking_end="forced", **figures)
     monkeypatch.setattr(samples, "read", lambda folder: answers)
@@ -201,7 +194,7 @@ def test_a_row_holds_the_answers_in_order_and_how_the_training_began_and_ended(
     (found,) = measure.measured(tmp_path, 1, "e1", 42, [0, 0, 1, 1, 2, 2, 3, 3], tmp_path)
     place = {"base": 1, "system": "e1", "seed": 42, "method": "separate", "budget": "8+16", "commit": "abc"}
     numbers = {"accuracy": 0.5, "accuracy_by_boxes": 0.375, "unboxed_ratio": 0.125, "truncated_ratio": 1.0}
-    numbers |= {"closed_ratio": 0.0, "equations_right": 0.5, "mean_thinking_tokens": 8.0, "mean_solution_tokens": 12.0}
+    numbers |= {"closed_ratio": 0.0, "mean_thinking_tokens": 8.0, "mean_solution_tokens": 12.0}
     trained = {"generated_tokens": 20 * 128 * 20, "first_reward": 4.5, "last_reward": 14.5, "last_groups_alike": 0.25}
     assert found.items() >= (place | numbers | trained).items()
     assert unpack(found["right"], 1)[0].tolist() == [1, 1, 1, 1, 0, 0, 0, 0]
@@ -268,5 +261,5 @@ def test_the_recipes_share_everything_but_their_budgets() -> None:
     budget = re.compile("(thinking|solution|total)_budget")
     assert all(fields.pop("base") == "e1.yaml" for fields in own.values())
     tokens = {name: fields.pop("max_generated_tokens") for name, fields in own.items() if SYSTEMS[name] == "taught"}
-    assert set(tokens.values()) == {400_000}
+    assert set(tokens.values()) == {200_000}
     assert all(budget.fullmatch(field) for fields in own.values() for field in fields)

@@ -6,7 +6,6 @@ these are a second chance (`experiments.systems.compare`).
 """
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,9 +30,6 @@ BUDGETS = tuple(fields_of(FOLDER / "evaluation.yaml")["budgets"])
 TIGHT = BUDGETS[1]  # which E1 is trained at
 E1, FREE = "e1", "unconstrained"
 BANNED = " banned"  # ends the name of a base without the first token of some sentences
-NUMBER = r"\$?(\d[\d,]*(?:\.\d+)?)"
-TERM = re.compile(rf"([-+*x/]?) ?{NUMBER}")
-EQUATION = re.compile(rf"({NUMBER}(?: ?[-+*x/] ?{NUMBER})+) ?= ?{NUMBER}")
 IN_TRAINING = {"reward": "reward", "thinking/forced_ratio": "forced", "solution/truncated_ratio": "truncated"}
 IN_TRAINING |= {"frac_reward_zero_std": "groups_alike"}
 SENTENCE_END = (".", "!", "?", "\n")
@@ -46,10 +42,9 @@ def measured(
 ) -> Iterator[Row]:
     """Make the rows of an evaluation, one for each method and budget (`None`: without).
 
-    Tokens of thinking are sampled ones; `equations_right` is the share of the equations in the thoughts whose result is
-    what their left side comes to; `generated_tokens` are those of the training, of which `first_` and `last_` are means
-    of ten steps; `right` keeps every answer in the order of the problems, and `commit` made the model. `stories` are
-    those of the problems, `model` is a training's folder.
+    Tokens of thinking are sampled ones; `generated_tokens` are those of the training, of which `first_` and `last_` are
+    means of ten steps; `right` keeps every answer in the order of the problems, and `commit` made the model. `stories`
+    are those of the problems, `model` is a training's folder.
     """
     made, trained = Provenance.here([]), {"generated_tokens": 0}
     if model:
@@ -81,7 +76,6 @@ def measured(
             "truncated_ratio": own["truncated"].mean(),
             "unboxed_ratio": (own["outcome"] == "unboxed").mean(),
             "accuracy_by_boxes": (right[0] * ~own["unboxed"].astype(bool)).mean(),
-            "equations_right": np.mean([each for thought in own["thinking"] for each in equations_right(thought)] or 0),
         }
         place = {"base": base, "system": system, "seed": seed, "method": method, "budget": budget}
         rounded = {name: round(float(value), 4) for name, value in numbers.items()}
@@ -139,25 +133,6 @@ class Rows:
     def values(self, base: int, system: str, method: str = "separate", *budgets: str | None) -> Values:
         """Right answers as seeds × stories; of several budgets the mean, and of all where none is named."""
         return by_story(self.right(base, system, method, *(budgets or BUDGETS)), self.stories)
-
-
-def equations_right(text: str) -> list[bool]:
-    """Find the equations of a text, and say of each whether its result is what its left side comes to."""
-    return [abs(_value(left) - float(said.replace(",", ""))) < 0.01 for left, *_, said in EQUATION.findall(text)]
-
-
-def _value(chain: str) -> float:
-    """Compute the left side of an equation; NaN if it divides by zero."""
-    summands = [0.0]
-    for sign, text in TERM.findall(chain):
-        number = float(text.replace(",", ""))
-        if sign == "/":
-            summands[-1] = summands[-1] / number if number else np.nan
-        elif sign in ("*", "x"):
-            summands[-1] *= number
-        else:
-            summands.append(-number if sign == "-" else number)
-    return sum(summands)
 
 
 def sentence_starts(thoughts: Iterable[Sequence[int]], tokenizer: PreTrainedTokenizerBase) -> Counter[int]:
