@@ -74,7 +74,7 @@ def prepare(
     workers = max(1, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)) // args.world_size))
     grader = make_grader(script_args, workers)
     rewards = make_rewards(script_args.reward_funcs, args.reward_weights, grader)
-    advantage = make_advantage(script_args.advantage, args.budgets.forks, rewards, args.num_generations)
+    advantage = make_advantage(script_args.advantage, args, rewards)
     check_advantage(args, advantage)
     args.model_init_kwargs = {
         "revision": model.model_revision,

@@ -53,7 +53,8 @@ def recipe(folder: Path, **fields: Any) -> str:
 def test_problems_whose_solutions_fail_are_written_where_the_recipe_leaves_them_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["--config", recipe(tmp_path)])
+    mixed = {"dataset_name": None, "datasets": [{"path": "json", "data_files": str(tmp_path / "rows.jsonl")}]}
+    main(["--config", recipe(tmp_path, **mixed, test_split_size=0.5)])  # of which all problems are tried
     printed = capsys.readouterr().out
     lines = [json.loads(line) for line in (tmp_path / "made" / "failing.jsonl").read_text().splitlines()]
     assert [(line["problem"], line["outcome"]) for line in lines] == [

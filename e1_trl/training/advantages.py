@@ -14,6 +14,7 @@ from typing import Any
 from e1_trl.arguments import find, from_yaml
 from e1_trl.errors import UserError, one_line
 from e1_trl.training.budgets import FORMS, nested
+from e1_trl.training.config import E1Config
 from e1_trl.training.groups import Advantage, Group, advantages_of
 from e1_trl.training.rewards import Accuracy, Reward
 
@@ -72,26 +73,31 @@ def brpo(group: Group, rewards: Rewards) -> list[tuple[float, float]]:
     A token of the thinking has the mean reward at the budgets that it counts for, less a baseline: of the group there,
     and of its own thought at the budgets before, which weigh 1, 2, 4 and so on. The more budgets are before, the more
     the latter counts. Forks repeat a thought, so each has the difference of its segment's advantage and the next one's.
+    Where one of its forks has no reward, a thinking has no advantage, since those of the others would not add up.
     """
     forks = group.forks
     means = [_mean(rewards[fork::forks]) for fork in range(forks)]
+    known = [not any(map(math.isnan, rewards[start : start + forks])) for start in range(0, len(rewards), forks)]
     rewards = [means[row % forks] if math.isnan(reward) else reward for row, reward in enumerate(rewards)]
     thoughts = [rewards[start : start + forks] for start in range(0, len(rewards), forks)]
     later = [[sum(thought[at:]) / forks for thought in thoughts] for at in range(forks)]
     found: list[tuple[float, float]] = []
-    for thought in thoughts:
+    for thought, adds_up in zip(thoughts, known, strict=True):
         segments = [0.0] * (forks + 1)
         for at in range(forks):
             own = sum(2**before * thought[before] for before in range(at)) / max(2**at - 1, 1) * (forks - at) / forks
             baseline = (at * own + (forks - at) * fmean(later[at])) / forks
             segments[at] = sum(thought[at:]) / forks - baseline
         for at, reward in enumerate(thought):
-            found.append((segments[at] - segments[at + 1], reward - means[at]))
+            found.append(((segments[at] - segments[at + 1]) * adds_up, reward - means[at]))
     return found
 
 
 def s_grpo(group: Group, rewards: Rewards) -> list[float]:
-    """S-GRPO (arXiv 2505.07686): a thought's first right exit has 1, the next 1/2, and so on, less their mean."""
+    """S-GRPO (arXiv 2505.07686): a thought's first right exit has 1, the next 1/2, and so on, less their mean.
+
+    These take the place of the rewards.
+    """
     found: list[float] = []
     for start in range(0, len(rewards), group.forks):
         right = 0
@@ -110,39 +116,56 @@ def _mean(rewards: Rewards) -> float:
 
 BY_FORK = (per_fork, brpo, s_grpo)  # compare the forks of a thought
 BY_GRADE = (lead, mgpo, s_grpo)  # look at which answers are right
+UNEQUAL = ("grpo", "sapo", "bnpo")  # losses that divide by the length of a row, or of those of a micro-batch
 ADVANTAGES: dict[str, Callable[..., Any]] = {each.__name__: each for each in (gfpo, *BY_GRADE, *BY_FORK)}
 
 
-def make_advantage(spec: Any, forks: int, rewards: Sequence[Reward], rollouts: int) -> Advantage | None:
+def make_advantage(spec: Any, args: E1Config, rewards: Sequence[Reward]) -> Advantage | None:
     """Find what a recipe names: one of `ADVANTAGES`, or the user's at a dotted path; `None` is TRL's own.
 
     Args:
         spec: a name, or a mapping of `name` and arguments, which is YAML text if it comes from a command line.
-        forks: rollouts of a thought.
-        rewards: the recipe's.
-        rollouts: of a group.
+        args, rewards: the recipe's.
 
     Raises:
-        UserError: there is none of that name, or it does not work with these arguments, forks, rewards and rollouts.
+        UserError: there is none of that name, or it does not work with these arguments and rewards.
     """
     if (said := from_yaml("advantage", spec)) is None:
         return None
     options = dict(said) if isinstance(said, Mapping) else {"name": said}
     name = str(options.pop("name", ""))
     function = find(name, ADVANTAGES, "advantage")
-    if function in BY_FORK and forks == 1:
-        raise UserError(f"the advantage {name} compares forks of a thought: thinking_budget: {FORMS[nested]}")
-    if function in BY_GRADE and not any(isinstance(reward, Accuracy) for reward in rewards):
-        raise UserError(f"the advantage {name} must know which answers are right; add accuracy to reward_funcs")
+    _check(f"the advantage {name}", function, args, rewards)
+    forks = args.budgets.forks
     rows = 4 * forks
     tokens = [*range(1, rows + 1)]
     correct = [True, False, None, False] * forks
-    tried = Group("", correct, tokens, tokens, [True] * rows, [False] * rows, budgets=[*tokens], forks=forks)
+    tried = Group("", correct, tokens, tokens, [True] * rows, [False] * rows, 1, [*tokens], forks)
     try:
         made = partial(function, **options)
         advantages_of([tried], [math.nan if right is None else float(right) for right in correct], made)
     except Exception as error:  # whatever a function of the user's raises
         raise UserError(f"the advantage {name} fails with {options}: {one_line(error)}") from error
-    if function is gfpo and options["keep"] >= rollouts:
-        raise UserError(f"the advantage gfpo keeps {options['keep']} of num_generations {rollouts}; keep fewer")
+    if function is gfpo and options["keep"] >= args.num_generations:
+        kept = f"{options['keep']} of num_generations {args.num_generations}"
+        raise UserError(f"the advantage gfpo keeps {kept}; keep fewer")
     return made
+
+
+def _check(said: str, function: Any, args: E1Config, rewards: Sequence[Reward]) -> None:
+    """Raise a `UserError` where one of our advantages would learn something else than its formula says."""
+    forks = args.budgets.forks
+    if function in BY_FORK and forks == 1:
+        raise UserError(f"{said} compares forks of a thought: thinking_budget: {FORMS[nested]}")
+    if function in (per_fork, brpo) and args.num_generations < 2 * forks:
+        needed = f"{forks} forks need num_generations {2 * forks} or more; it is {args.num_generations}"
+        raise UserError(f"{said} compares thoughts, of which a group has one: {needed}")
+    if function is brpo and (args.loss_type in UNEQUAL or args.mask_truncated_completions):
+        named = "mask_truncated_completions" if args.mask_truncated_completions else f"loss_type {args.loss_type}"
+        raise UserError(f"{said} is a sum over forks, which {named} weighs unequally; use loss_type dr_grpo or dapo")
+    if function is gfpo and forks > 1:
+        raise UserError(f"{said} keeps the shortest rollouts, which are the forks of the smallest budgets; remove them")
+    if function in BY_GRADE and not any(isinstance(reward, Accuracy) for reward in rewards):
+        raise UserError(f"{said} must know which answers are right; add accuracy to reward_funcs")
+    if function is s_grpo and len(rewards) > 1:
+        raise UserError(f"{said} reads which answers are right, and no other reward; name accuracy alone")

@@ -115,6 +115,8 @@ def check_advantage(args: E1Config, advantage: Advantage | None) -> None:
             f"multi_objective_aggregation is {args.multi_objective_aggregation}, and `advantage` takes the sum of the "
             "rewards; remove one"
         )
+    if args.scale_rewards != "group":  # TRL's default
+        raise UserError(f"scale_rewards is {args.scale_rewards}, which `advantage` does not read; remove one")
     if by_sign:
         raise UserError(
             f"{by_sign[0]} needs one advantage of a completion, and `advantage` may give its thinking and its solution "

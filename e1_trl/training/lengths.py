@@ -152,8 +152,9 @@ class Hapo(LengthReward):
     def remember(self, groups: Sequence[Group]) -> None:
         shortest = self.memory["problems"]
         for group in groups:
-            for n, correct in group.graded():
-                if correct:
+            budgets = group.budgets or [None] * len(group.tokens)
+            for (n, correct), thinking, budget in zip(group.graded(), group.thinking, budgets, strict=True):
+                if correct and (budget is None or thinking < budget):  # what a budget cut is not the policy's length
                     shortest[group.key] = max(min(n, shortest.get(group.key, n)), 1)
 
 

@@ -92,6 +92,8 @@ class E1Trainer(HookedTrainer):
                 rollout_func=E1Trainer.rollout,
                 **kwargs,
             )
+        names = self.reward_func_names  # by which logs go, so equal ones are numbered
+        self.reward_func_names = [f"{own}_{i}" if names.count(own) > 1 else own for i, own in enumerate(names, 1)]
         beforehand.check_precision(args, self.model)
         beforehand.warn_beforehand(args, self.model, rewards, self.reward_func_names)
         if advantage is None:

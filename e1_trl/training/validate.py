@@ -101,6 +101,7 @@ def validate(script_args: "E1ScriptArguments", mixture: "DatasetMixtureConfig", 
     if not output:
         raise UserError("neither the recipe's `exclude` nor `output` names a file to write")
     script_args.exclude = None
+    mixture.test_split_size = None  # all problems are tried, whatever the seed holds out
     with make_grader(script_args, len(os.sched_getaffinity(0))) as grader:
         problems = read_split(script_args, mixture, 0, True, script_args.dataset_train_split)
         if column not in problems.column_names:

@@ -192,7 +192,7 @@ def test_every_system_is_a_recipe_that_can_be_trained(recipe: Path, tmp_path: Pa
     command.check(recipe)
     script, args, *_ = parse_recipe(["--config", str(recipe), "--output_dir", str(tmp_path)])
     rewards = make_rewards(script.reward_funcs, args.reward_weights, None)
-    make_advantage(script.advantage, args.budgets.forks, rewards, args.num_generations)
+    make_advantage(script.advantage, args, rewards)
     assert rollouts_of_a_step(args) == FIRST_ZERO.rollouts and args.max_generated_tokens == 1_200_000
     for miniature in (SHORT, BEST_OF):
         fields = command.in_place(recipe, miniature)

@@ -86,15 +86,17 @@ def test_brpo_sums_to_the_papers_advantages_of_segments() -> None:
     second = 1 / 3 - (1 * 0.0 * 2 / 3 + 2 * (1 / 3 + 2 / 3) / 2) / 3
     third = 0 - (2 * (0 + 2 * 1) / 3 * 1 / 3 + 1 * (0 + 1 / 3) / 2) / 3
     assert [sum(thinking[at:3]) for at in range(3)] == near(first, second, third)
-    assert brpo(group([0.0, math.nan, 1.0, 1.0], forks=2), [0.0, math.nan, 1.0, 1.0])[3] == pytest.approx((0.0, 0.0))
+    # Without a fork's reward the segments of its thought do not add up.
+    rewards = [0.0, math.nan, 1.0, 1.0]
+    pairs = brpo(group(rewards, forks=2), rewards)
+    assert [thinking for thinking, _ in pairs[:2]] == [0, 0] and pairs[2][0] != 0 and pairs[3] == near(0.0, 0.0)
 
 
 def test_s_grpo_halves_the_reward_of_each_right_exit_after_the_first() -> None:
     rewards = [0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]  # two thoughts of four exits
     values = [0, 1, 1 / 2, 1 / 4, 1, 0, 0, 0]
     expected = near(*(each - 7 / 16 for each in values[:4]), *(each - 1 / 4 for each in values[4:]))
-    for other in (0.0, 0.5):  # a reward of wrong answers, too
-        assert s_grpo(group(rewards, forks=4), [reward + other for reward in rewards]) == expected
+    assert s_grpo(group(rewards, forks=4), rewards) == expected
 
 
 def test_rollouts_without_a_reward_have_no_advantage_and_pairs_stay_pairs() -> None:
@@ -118,15 +120,28 @@ def by_budget(of: Group, rewards: Sequence[float]) -> list[float]:
     return [reward / (budget or 1) for reward, budget in zip(rewards, of.budgets, strict=True)]
 
 
+def by_target(of: Group, rewards: Sequence[float]) -> list[float]:
+    return [reward - abs(n - of.target) for reward, n in zip(rewards, of.tokens, strict=True)]  # type: ignore[operator]
+
+
+def asked(forks: int = 1, rollouts: int = 8, **own: Any) -> Any:
+    """Fields of a recipe that an advantage looks at."""
+    usual = {"loss_type": "dapo", "mask_truncated_completions": False, **own}
+    return SimpleNamespace(budgets=SimpleNamespace(forks=forks), num_generations=rollouts, **usual)
+
+
+ACCURACY = Accuracy(None)  # type: ignore[arg-type]
+
+
 def test_a_recipe_names_advantages_with_their_arguments() -> None:
-    accuracy = Accuracy(None)  # type: ignore[arg-type]
-    assert make_advantage(None, 1, [accuracy], 8) is None
+    assert make_advantage(None, asked(), [ACCURACY]) is None
     for name in ADVANTAGES.keys() - {"gfpo"}:
-        assert make_advantage(name, 2, [accuracy], 8) is not None
+        assert make_advantage(name, asked(2), [ACCURACY]) is not None
     for spec in ({"name": "gfpo", "keep": 2}, "{name: gfpo, keep: 2}"):  # the second as on a command line
-        made = make_advantage(spec, 1, [accuracy], 8)
+        made = make_advantage(spec, asked(), [ACCURACY])
         assert made is not None and [*made(group([0.0, 1.0], [5, 9]), [0.0, 1.0])] == near(-0.707, 0.707)
-    assert make_advantage(f"{__name__}.by_budget", 4, [], 8) is not None
+    for own in ("by_budget", "by_target"):
+        assert make_advantage(f"{__name__}.{own}", asked(4), []) is not None
 
 
 @pytest.mark.parametrize(
@@ -148,7 +163,35 @@ def test_a_recipe_names_advantages_with_their_arguments() -> None:
 )
 def test_an_advantage_that_cannot_work_is_refused_in_one_line(spec: Any, message: str) -> None:
     with pytest.raises(UserError, match=message) as error:
-        make_advantage(spec, 1, [], 8)
+        make_advantage(spec, asked(), [])
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields", "rewards", "message"),
+    [
+        (
+            "per_fork",
+            asked(8),
+            1,
+            "^the advantage per_fork compares thoughts, .*: 8 forks need num_generations 16 or",
+        ),
+        ("brpo", asked(4, loss_type="grpo"), 1, "^the advantage brpo is a sum over forks, which loss_type grpo weighs"),
+        ("brpo", asked(4, mask_truncated_completions=True), 1, "over forks, which mask_truncated_completions weighs"),
+        (
+            {"name": "gfpo", "keep": 2},
+            asked(4),
+            1,
+            "^the advantage gfpo keeps the shortest rollouts, .* forks of the smallest",
+        ),
+        ("s_grpo", asked(8), 2, "^the advantage s_grpo reads which answers are right, and no other reward"),
+    ],
+)
+def test_an_advantage_that_would_learn_something_else_is_refused(
+    spec: Any, fields: Any, rewards: int, message: str
+) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        make_advantage(spec, fields, [ACCURACY] * rewards)
     assert "\n" not in str(error.value)
 
 

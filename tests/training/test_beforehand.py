@@ -113,6 +113,7 @@ def test_a_trainer_refuses_them_before_its_engine_starts(tmp_path: Path) -> None
             {"multi_objective_aggregation": "normalize_then_sum"},
             "^multi_objective_aggregation is normalize_then_sum, and `advantage` takes the sum of the rewards; remove",
         ),
+        ({"scale_rewards": "none"}, "^scale_rewards is none, which `advantage` does not read; remove one$"),
     ],
 )
 def test_settings_of_trls_advantages_are_refused_beside_others(fields: dict[str, Any], message: str) -> None:

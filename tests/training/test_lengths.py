@@ -83,6 +83,8 @@ def test_hapo_measures_by_the_shortest_right_response_of_the_problem_so_far() ->
     assert hapo.memory["problems"][first.key] == 200  # giving rewards changes nothing
     hapo.remember([second, group([50, 500], [WRONG, RIGHT])])
     assert hapo.memory["problems"][first.key] == 100
+    hapo.remember([group([5, 9], [RIGHT] * 2, thinking=[5, 8], budgets=[5, 9])])  # a budget cut the first
+    assert hapo.memory["problems"][first.key] == 9
     hapo.remember([group([0], [RIGHT])])  # no thinking at all, where only that counts
     assert hapo.of(group([0, 1, 9], [RIGHT] * 3)) == pytest.approx([1.0, 0.0, -0.7])
 

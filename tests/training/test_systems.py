@@ -1,6 +1,7 @@
 """Schedules of budgets, targets and rewards that remember, in trainings."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,12 @@ RECIPE = {
     "base": "nano",
     "thinking_budget": {"choice": [8, 64], "per": "problem"},
     "total_budget": {"stages": {0: 100, 1: 90, 2: 50}},
-    "reward_funcs": ["accuracy", "hapo", {"name": "laser_d", "lowest": 40, "highest": 90, "step": 10}],
+    "reward_funcs": [
+        "accuracy",
+        "hapo",
+        {"name": "laser_d", "lowest": 40, "highest": 90, "step": 10},
+        *({"name": "laser", "target": target} for target in (1, 1000)),
+    ],
     "scale_rewards": "none",
     "use_cpu": False,  # which would make Accelerate drop DeepSpeed
     "ddp_backend": "gloo",
@@ -45,6 +51,10 @@ def test_schedules_and_memory_hold_on_two_processes_with_uneven_groups_and_on_re
     log = train(*batch, **how)
     steps = [entry for entry in log if "reward" in entry]
     assert [entry["step"] for entry in steps] == [1, 2, 3]
+    means = {name for name in steps[0] if re.fullmatch(r"rewards/\w+/mean", name)}
+    names = ("accuracy", "hapo", "laser_d", "laser_4", "laser_5")
+    assert means == {f"rewards/{name}/mean" for name in names}
+    assert all(entry["rewards/laser_4/mean"] < entry["rewards/laser_5/mean"] for entry in steps if entry["reward"])
     # Only in the last stage is the total less than the larger thinking budget.
     assert [entry["thinking/total_ratio"] > 0 for entry in steps] == [False, False, True]
 
