@@ -92,8 +92,6 @@ class E1Trainer(HookedTrainer):
                 rollout_func=E1Trainer.rollout,
                 **kwargs,
             )
-        names = self.reward_func_names  # by which logs go, so equal ones are numbered
-        self.reward_func_names = [f"{own}_{i}" if names.count(own) > 1 else own for i, own in enumerate(names, 1)]
         beforehand.check_precision(args, self.model)
         beforehand.warn_beforehand(args, self.model, rewards, self.reward_func_names)
         if advantage is None:
@@ -119,6 +117,8 @@ class E1Trainer(HookedTrainer):
         self.vllm.replace_sync(self._phases.measure(SYNC)(self.vllm.sync))
 
     def _add_callbacks(self, rewards: Sequence[Reward]) -> None:
+        names = self.reward_func_names  # by which logs go, so equal ones are numbered
+        self.reward_func_names = [f"{own}_{i}" if names.count(own) > 1 else own for i, own in enumerate(names, 1)]
         for callback in (PrinterCallback, ProgressCallback):
             self.remove_callback(callback)
         causal = self._causal_model(self.model)
