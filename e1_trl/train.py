@@ -32,6 +32,7 @@ from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantiza
 
 from e1_trl.answers.kinds import INSTRUCTION, make_grader
 from e1_trl.checkpoints import hub
+from e1_trl.checkpoints.checkpoint import ORIGIN
 from e1_trl.checkpoints.model_card import BaseModel
 from e1_trl.command_line import names_in
 from e1_trl.plan.verdict import verdict
@@ -42,7 +43,7 @@ from e1_trl.training.advantages import make_advantage
 from e1_trl.training.beforehand import check_advantage, check_precision
 from e1_trl.training.budgets import key_of
 from e1_trl.training.callbacks import RewardState
-from e1_trl.training.cards import write_cards
+from e1_trl.training.cards import keep_earlier_recipe, write_cards
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import load
 from e1_trl.training.dry_run import show
@@ -114,7 +115,8 @@ def prepare(
 def find_checkpoint(args: E1Config, dry_run: bool = False) -> str | None:
     """Find the whole checkpoint to resume from, named or the last of `output_dir`; `None` to begin anew.
 
-    A dry run may stand for other processes, and a finished training needs no optimizer, so neither is asked for it.
+    A dry run may stand for other processes, and a finished training needs no optimizer without DeepSpeed, so neither is
+    asked for it.
 
     Raises:
         UserError: there is no whole checkpoint (but for `auto`), or a later one, or it is not one to resume from with
@@ -139,7 +141,8 @@ def find_checkpoint(args: E1Config, dry_run: bool = False) -> str | None:
             f"{last} is later than {folder}: go on from it with --resume_from_checkpoint true, or, if it is of an "
             "earlier run, move it away or name another output_dir"
         )
-    if not dry_run and not 0 < args.max_steps <= step_of(folder):
+    finished = 0 < args.max_steps <= step_of(folder) and args.deepspeed_plugin is None  # which always loads it
+    if not dry_run and not finished:
         check_optimizer(folder, args)
     return str(folder)
 
@@ -240,7 +243,10 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
                 Validation(trainer, evaluation, args.evaluation_budgets, recipe.grader, args.eval_samples)
             )
         pinned = {} if recipe.origin.commit is None else {"model_revision": recipe.origin.commit}
-        write_cards(trainer, recipe.origin, {**written, **pinned})
+        finished = recipe.checkpoint is not None and 0 < args.max_steps <= step_of(Path(recipe.checkpoint))
+        if recipe.checkpoint is not None and trainer.is_world_process_zero() and not finished:
+            keep_earlier_recipe(output, {**written, **pinned}, step_of(Path(recipe.checkpoint)))
+        write_cards(trainer, recipe.origin, {**written, **pinned}, finished and (output / ORIGIN).exists())
         trainer.create_model_card()  # else PEFT saves one of its own
         resumed = recipe.checkpoint is not None and (output / PROVENANCE).exists()
         if trainer.is_world_process_zero() and not resumed:  # a resumed run may only upload

@@ -71,6 +71,11 @@ class TrlEngine:
         """Replace the sync of weights, a collective operation, for TRL too."""
         self.sync = self._generation.sync_weights = sync
 
+    def copy_merged(self) -> None:
+        """Send copies of merged weights: TRL unmerges an adapter in place while vLLM still packs the last of them."""
+        merged = self._generation._iter_named_params
+        self._generation._iter_named_params = lambda: ((name, tensor.clone()) for name, tensor in merged())
+
     def wake(self) -> None:
         """Wake the engine if it sleeps between generations; with `sleep`, as `VLLMGeneration.generate` does."""
         if self._generation.enable_sleep_mode:

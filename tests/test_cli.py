@@ -323,7 +323,7 @@ def test_a_scheduler_that_ends_it_ends_its_processes_with_a_line(accelerate_conf
         time.sleep(0.1)
     process.terminate()
     _, said = process.communicate()
-    assert said == "e1 train: ended by SIGTERM; the same command with --resume_from_checkpoint true goes on\n"
+    assert said == "e1 train: ended by SIGTERM; the same command with --resume_from_checkpoint auto goes on\n"
     assert process.returncode == 1 and not any(map(psutil.pid_exists, map(int, file.read_text().split())))
 
 

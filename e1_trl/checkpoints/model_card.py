@@ -3,6 +3,7 @@
     budget.json            the budget of the training, marker and forced text; once it was evaluated, the curve
     e1/origin.json         base model and datasets
     e1/recipe.yaml         the recipe, with what the command line overrode; never a token
+    e1/recipe-until-*      the recipe up to a step, from which the training went on with another one
     e1/versions.txt        the installed packages
     e1/results-*           tables, numbers and pictures of evaluations
     provenance.json        this project's commit, date and machine
@@ -41,6 +42,7 @@ OTHERS = f"_{README}"  # no training uploads what begins with _
 DETAILS = "e1"  # folder of the files that the card links to
 RESULTS = f"{DETAILS}/results-"  # beginning of the paths of results
 RECIPE = f"{DETAILS}/recipe.yaml"
+EARLIER = f"{DETAILS}/recipe-until-{{}}.yaml"
 VERSIONS = f"{DETAILS}/versions.txt"
 LICENSE = ("license", "license_name", "license_link")
 TEMPLATE = Path(__file__).with_name("card.jinja")
@@ -168,6 +170,7 @@ def write(folder: Path, name: str, revision: str | None = None, tags: Sequence[s
         provenance=Provenance.read(folder) if (folder / PROVENANCE).exists() else None,
         versions=", ".join(f"{package} {version}" for package, version in packages if package in SHOWN),
         recipe=(folder / RECIPE).exists(),
+        earlier=sorted(f"{DETAILS}/{file.name}" for file in folder.glob(EARLIER.format("*"))),
         pages=[file.stem.removeprefix(Path(RESULTS).name) for file in folder.glob(f"{RESULTS}*.html")],
         rank=served_rank,
         opener=opener_of(trained.marker),

@@ -41,6 +41,8 @@ def make_training_engine(
     """
     sampling = SamplingSettings(**vllm.sampling)
     if vllm.llm is None:
+        if adapter:
+            vllm.copy_merged()
         return ServedEngine(accelerator, vllm.server and ServerEngine(*vllm.server, close, sampling, seed))
     from e1_trl.engines.local import LocalEngine, restore_calls
     from e1_trl.engines.weight_check import WeightCheck, reload_weights

@@ -110,13 +110,9 @@ def check_advantage(args: E1Config, advantage: Advantage | None) -> None:
     by_sign += ["off_policy_mask_threshold"] * (args.off_policy_mask_threshold is not None)
     if advantage is None:
         return
-    if args.multi_objective_aggregation != "sum_then_normalize":
-        raise UserError(
-            f"multi_objective_aggregation is {args.multi_objective_aggregation}, and `advantage` takes the sum of the "
-            "rewards; remove one"
-        )
-    if args.scale_rewards != "group":  # TRL's default
-        raise UserError(f"scale_rewards is {args.scale_rewards}, which `advantage` does not read; remove one")
+    for name, usual in (("multi_objective_aggregation", "sum_then_normalize"), ("scale_rewards", "group")):
+        if (value := getattr(args, name)) != usual:
+            raise UserError(f"{name} is {value}, which `advantage` does not read; remove one")
     if by_sign:
         raise UserError(
             f"{by_sign[0]} needs one advantage of a completion, and `advantage` may give its thinking and its solution "

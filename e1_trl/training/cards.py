@@ -1,28 +1,51 @@
 """Model card of a training, with `budget.json` and the other files next to it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from e1_trl.checkpoints.budget_file import BudgetInfo
-from e1_trl.checkpoints.model_card import BaseModel, publish
+import yaml
+
+from e1_trl.checkpoints import model_card
+from e1_trl.checkpoints.budget_file import FILE, BudgetInfo
+from e1_trl.checkpoints.model_card import EARLIER, RECIPE, BaseModel, publish
 from e1_trl.training.trainer import E1Trainer
 
 
-def write_cards(trainer: E1Trainer, origin: BaseModel | None = None, recipe: Mapping[str, Any] | None = None) -> None:
+def write_cards(
+    trainer: E1Trainer,
+    origin: BaseModel | None = None,
+    recipe: Mapping[str, Any] | None = None,
+    finished: bool = False,
+) -> None:
     """Have a trainer write its model's card and files into `output_dir` before every save and upload.
 
     Args:
         trainer: its marker, budgets and model are described.
         origin: base model and datasets; unset: the trainer's model, without datasets.
         recipe: as it is run, if any.
+        finished: the weights are those of the folder, which may have been evaluated: only the card itself is written.
     """
     trained = BudgetInfo.of(trainer.thinking_close.marker, trainer.args.forced_text, trainer.budgets.largest)
     base = BaseModel.of(*trainer.base) if origin is None else origin
     folder = Path(trainer.args.output_dir)
+    if (folder / FILE).exists():  # of a training that is resumed; efforts are written by hand
+        trained = replace(trained, efforts=BudgetInfo.read(folder / FILE).efforts)
 
     def write(**more: Any) -> None:
-        # Read late: an upload without configuration sets the Hub id only then.
-        publish(folder, trained, base, recipe, trainer.hub_model_id, trainer.args.hub_revision, **more)
+        hub_id = trainer.hub_model_id  # read late: an upload without configuration sets it only then
+        branch = trainer.args.hub_revision
+        if finished:
+            model_card.write(folder, hub_id or str(folder), branch if hub_id else None)
+        else:
+            publish(folder, trained, base, recipe, hub_id, branch, **more)
 
     trainer.write_card = write
+
+
+def keep_earlier_recipe(folder: Path, recipe: Mapping[str, Any], step: int) -> None:
+    """Keep the recipe that led to a step under another name, if the training goes on with a different one."""
+    file = folder / RECIPE
+    if file.exists() and yaml.safe_load(file.read_text()) != yaml.safe_load(yaml.safe_dump(dict(recipe))):
+        file.replace(folder / EARLIER.format(step))

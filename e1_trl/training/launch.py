@@ -264,7 +264,7 @@ def _launch(words: Sequence[str]) -> None:
             signal.signal(ending, signal.SIG_IGN)  # a second one would leave those that are slow to end
         end_children()
         raise UserError(
-            f"ended by {error.sigval.name}; the same command with --resume_from_checkpoint true goes on"
+            f"ended by {error.sigval.name}; the same command with --resume_from_checkpoint auto goes on"
         ) from None
     except subprocess.CalledProcessError as error:
         rank = 0

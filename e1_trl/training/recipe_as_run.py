@@ -5,7 +5,7 @@ all of them.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
@@ -16,7 +16,7 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments
 from e1_trl.arguments import read_value
 from e1_trl.command_line import CommandParser, hints_of, names_in, read_entries
 from e1_trl.errors import UserError, user_errors
-from e1_trl.recipes import base_of, fields_of
+from e1_trl.recipes import base_of, fields_of, read_mapping, resource
 from e1_trl.training.arguments import SECRETS
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.recipe_arguments import RecipeArguments
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 # Fields that are not published: `env` may hold keys, whoever repeats a training neither resumes nor uploads it, and
 # folders and files are of this machine.
 OWN = {"env", "resume_from_checkpoint", "push_to_hub", "dry_run", "output_dir", "exclude", "local_benchmarks"}
+
+
+PASSES = ("gradient_accumulation_steps", "steps_per_generation")  # of which more processes need fewer
 
 
 @dataclass
@@ -138,7 +141,21 @@ def resolved(argv: Sequence[str], parsed: Iterable[Any]) -> dict[str, Any]:
     recipe = fields_of_config(argv)
     for record in parsed:
         recipe |= {name: _plain(getattr(record, name)) for name in names_in(argv) if hasattr(record, name)}
+        if isinstance(record, E1Config):
+            recipe |= _keep_batch(recipe, record.world_size)
     return _publishable({name: value for name, value in recipe.items() if name not in OWN and name[:4] != "hub_"})
+
+
+def _keep_batch(recipe: Mapping[str, Any], processes: int) -> dict[str, Any]:
+    """Return the fields with which a recipe's Accelerate configuration keeps the batch that `processes` trained."""
+    own = recipe.get("accelerate_config")
+    meant = read_mapping(resource("accelerate_configs", own)).get("num_processes", 1) if own else processes
+    scaled = {name: recipe[name] * processes / meant for name in PASSES if recipe.get(name)}
+    if meant == processes:
+        return {}
+    if PASSES[0] not in scaled or not all(each.is_integer() for each in scaled.values()):
+        return {"accelerate_config": None}
+    return {name: int(each) for name, each in scaled.items()}
 
 
 def _publishable(value: Any) -> Any:

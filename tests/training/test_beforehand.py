@@ -111,7 +111,7 @@ def test_a_trainer_refuses_them_before_its_engine_starts(tmp_path: Path) -> None
         ({"off_policy_mask_threshold": 0.5}, "^off_policy_mask_threshold needs one advantage of a completion"),
         (
             {"multi_objective_aggregation": "normalize_then_sum"},
-            "^multi_objective_aggregation is normalize_then_sum, and `advantage` takes the sum of the rewards; remove",
+            "^multi_objective_aggregation is normalize_then_sum, which `advantage` does not read; remove one$",
         ),
         ({"scale_rewards": "none"}, "^scale_rewards is none, which `advantage` does not read; remove one$"),
     ],

@@ -1,5 +1,6 @@
 """The card of a trainer that somebody makes without a recipe."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOTrainer
 
 from e1_trl.budget import Budget, ThinkingClose
-from e1_trl.checkpoints.budget_file import BudgetInfo
+from e1_trl.checkpoints.budget_file import BudgetInfo, Effort
 from e1_trl.checkpoints.model_card import BaseModel
 from e1_trl.marker import Marker
-from e1_trl.training.cards import write_cards
+from e1_trl.training.cards import keep_earlier_recipe, write_cards
 from e1_trl.training.trainer import E1Trainer
 
 ORIGIN = BaseModel("org/base", "c" * 40, datasets=("org/data",))
@@ -57,6 +58,32 @@ def test_an_origin_and_a_recipe_are_written_as_they_are_given(tmp_path: Path) ->
     assert (tmp_path / "e1" / "recipe.yaml").read_text() == "learning_rate: 1.0e-06\n"
     text = (tmp_path / "README.md").read_text()
     assert "- mine\n" in text and "me/e1" in text
+
+
+def test_a_training_that_goes_on_keeps_efforts_and_its_earlier_recipe_and_a_finished_one_its_results(
+    tmp_path: Path,
+) -> None:
+    trainer = WithoutEngine(tmp_path, thinking_budget=8)
+    write_cards(trainer, ORIGIN, {"learning_rate": 1e-6})
+    trainer.create_model_card()
+    efforts = {"low": Effort(Budget(4, 8))}
+    replace(BudgetInfo.read(tmp_path / "budget.json"), efforts=efforts).write(tmp_path)
+    results = tmp_path / "e1" / "results-aime.md"
+    results.touch()
+    keep_earlier_recipe(tmp_path, {"learning_rate": 1e-6}, 20)
+    write_cards(trainer, ORIGIN, {"learning_rate": 1e-6}, finished=True)
+    trainer.hub_model_id = "me/e1"
+    trainer.create_model_card()
+    assert results.exists() and "me/e1" in (tmp_path / "README.md").read_text()
+    assert not [*tmp_path.glob("e1/recipe-*")]
+
+    keep_earlier_recipe(tmp_path, {"learning_rate": 5e-7}, 20)
+    write_cards(trainer, ORIGIN, {"learning_rate": 5e-7})
+    trainer.create_model_card()
+    assert BudgetInfo.read(tmp_path / "budget.json").efforts == efforts and not results.exists()
+    recipes = [(tmp_path / "e1" / name).read_text() for name in ("recipe-until-20.yaml", "recipe.yaml")]
+    assert recipes == ["learning_rate: 1.0e-06\n", "learning_rate: 5.0e-07\n"]
+    assert ", after [e1/recipe-until-20.yaml](e1/recipe-until-20.yaml) up to" in (tmp_path / "README.md").read_text()
 
 
 def test_only_the_main_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -283,6 +283,10 @@ def test_a_checkpoint_of_another_number_of_processes_is_refused(tmp_path: Path) 
         find_checkpoint(args)
     args.deepspeed_plugin = DeepSpeedPlugin(zero_stage=2)
     assert find_checkpoint(args) == str(folder)
+    args.max_steps = 20  # DeepSpeed loads the optimizer of a finished training, too
+    shutil.rmtree(folder / "global_step20")
+    with pytest.raises(UserError, match=r"holds no global_step\*"):
+        find_checkpoint(args)
 
 
 def test_the_schedule_of_the_documents_example_is_trained_under_by_its_dotted_path(
