@@ -35,6 +35,7 @@ def reach(plan: SamplingPlan, store: Store, start: StartEngine) -> tuple[Samplin
     Raises:
         StoreError, EngineError: as `sample_plan`; or the goals cannot be joined with those of the store.
     """
+    before = {goal.cell: goal.commit for goal in store.goals()}
     plan = replace(plan, goals=_join(store.goals(), plan.goals))
     if not store.tells_prompts() and (changed := next(filter(plan.begins_otherwise, plan.goals), None)):
         raise StoreError(
@@ -44,7 +45,9 @@ def reach(plan: SamplingPlan, store: Store, start: StartEngine) -> tuple[Samplin
     missing = not is_sampled(plan, store)
     if missing:
         sample_plan(plan, store, start(plan.close, store.tokens()))
-    plan = replace(plan, goals=[replace(goal, commit=goal.commit or commit()) for goal in plan.goals])
+    made = {goal.cell: dict.fromkeys([*(before.get(goal.cell) or "").split(", "), commit()]) for goal in plan.goals}
+    said = {cell: ", ".join(filter(None, commits)) for cell, commits in made.items()}  # of all that have sampled it
+    plan = replace(plan, goals=[replace(goal, commit=goal.commit or said[goal.cell]) for goal in plan.goals])
     store.bind()
     store.reach(plan.goals)
     return plan, missing

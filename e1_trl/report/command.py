@@ -5,14 +5,17 @@ r"""`e1 report`: report on finished evaluations together. To publish, name the r
 """
 
 import argparse
+import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from e1_trl.arguments import Count, Natural, Positive
 from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError
+
+FACTS = "run.json"  # what determined the samples of an evaluation
 
 
 def make_parser() -> CommandParser:
@@ -59,11 +62,13 @@ def main(argv: Sequence[str]) -> None:
     if arguments.regrade:
         regrade(arguments)
     tables = [samples.read(folder, samples.FIGURES) for folder in arguments.folders]
+    names = [str(own["model"].iloc[0]) for own in tables]
+    check_weights(dict(zip(arguments.folders, names, strict=True)))
     answers = samples.join(tables)
     made = document.Report.of(answers)
     shown = document.choose(made.rows, arguments.rows) if arguments.rows else made.rows
     output = arguments.output or arguments.folders[0]
-    texts = [(str(own["model"].iloc[0]), folder) for own, folder in zip(tables, arguments.folders, strict=True)]
+    texts = list(zip(names, arguments.folders, strict=True))
     log = None if arguments.training is None else TrainingLog.read(arguments.training)
     command = shlex.join(["e1", "report", *argv])
     html = page.make(made, answers, texts, arguments.page_problems, command, log)
@@ -75,6 +80,20 @@ def main(argv: Sequence[str]) -> None:
         replace_section(arguments.document, arguments.section, accuracies(shown).markdown)
     document.show(made)
     print(f"wrote {', '.join(file.name for file in files)} to {output}")
+
+
+def check_weights(names: Mapping[Path, str]) -> None:
+    """Raise a `UserError` if the evaluations in two folders name different weights alike."""
+    known: dict[str, tuple[str, Path]] = {}
+    for folder, name in names.items():
+        if (file := folder / FACTS).exists():
+            weights = str(json.loads(file.read_text()).get("model")).rpartition(", ")[2]  # a server's name apart
+            others, first = known.setdefault(name, (weights, folder))
+            if weights != others:
+                raise UserError(
+                    f"{first} and {folder} have different weights, and both call their model {name!r}; evaluate one "
+                    "with another --name, or leave it out"
+                )
 
 
 def regrade(arguments: argparse.Namespace) -> None:

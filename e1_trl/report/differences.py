@@ -72,8 +72,10 @@ def _pairs(measured: Sequence[Measured], model: str, minus_model: str) -> list[t
     """Pair rows of two models by method and budget; a mixed model's with separate budgeting."""
     others = {(other.row.method, other.row.budget): other for other in measured if other.row.model == minus_model}
     own = [each for each in measured if each.row.model == model]
-    cells = [(REFERENCE if one.row.method == MIXED else one.row.method, one.row.budget) for one in own]
-    return [(one, others[cell]) for one, cell in zip(own, cells, strict=True) if cell in others]
+    like = {MIXED: REFERENCE, REFERENCE: MIXED}
+    pairs = [(one, [(name, one.row.budget) for name in (one.row.method, like.get(one.row.method))]) for one in own]
+    found = [(one, next((others[cell] for cell in cells if cell in others), None)) for one, cells in pairs]
+    return [(one, other) for one, other in found if other is not None]
 
 
 def between(measured: Sequence[Measured], model: str, minus_model: str) -> list[Difference]:
@@ -102,7 +104,7 @@ def differences(measured: Sequence[Measured]) -> list[Difference]:
 
 
 def not_compared(measured: Sequence[Measured]) -> list[str]:
-    """Describe pairs that share budgets, but not problems and samples: methods with separate budgeting, and models."""
+    """Describe rows that do not share problems and samples: with separate budgeting, between models, over budgets."""
     models = list(dict.fromkeys(each.row.model for each in measured))
     pairs = [(f"{one.row.model}, methods and {REFERENCE}", one, other) for one, other in _with_reference(measured)]
     for minus, model in combinations(models, 2):
@@ -113,7 +115,13 @@ def not_compared(measured: Sequence[Measured]) -> list[str]:
             own, others = (f"{each.row.problems:,} problems, {each.row.samples} each" for each in (one, other))
             why = f"{own}, against {others}" if own != others else "not the same problems or samples"
             found.setdefault(f"{names} ({why})", []).append(f"{one.row.method} {one.row.budget}")
-    return [f"{names}: {', '.join(cells)}" for names, cells in found.items()]
+    lines: dict[tuple[str, str], list[list[tuple[object, ...]]]] = {}
+    for each in measured:
+        if each.row.budget.completion_tokens(0) is not None:
+            lines.setdefault((each.row.model, each.row.method), []).append(each.asked)
+    uneven = [name for name, asked in lines.items() if len(asked) > 2 and any(each != asked[0] for each in asked)]
+    said = [f"{names}: {', '.join(cells)}" for names, cells in found.items()]
+    return said + [f"{model}, {method} over all budgets (not the same problems or samples)" for model, method in uneven]
 
 
 def _with_reference(measured: Sequence[Measured]) -> list[tuple[Measured, Measured]]:

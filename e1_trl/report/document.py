@@ -40,6 +40,7 @@ NOT_COMPARED = (
     "**Not compared**, since differences need equally many answers to the same problems (the same commands with equal "
     "--samples and --max_problems add what is missing)"
 )
+ALONE = f"**Not compared with {REFERENCE}**, which has neither their budget nor rows with fewer and with more tokens"
 AT_THE_SAME_BUDGET = (
     "Paired differences of accuracy, in points. The same budget is not the same number of tokens: both are given."
 )
@@ -181,6 +182,12 @@ def notes(report: Report) -> list[str]:
     worst = max(report.rows, key=lambda row: row.eos_ratio)
     if warning := warn_of_eos(worst.eos_ratio, f"{worst.model}, {worst.method} {worst.budget}"):
         found.append(f"**Many thoughts end without an answer**; {warning}.")
+    paired = {(each.model, each.method, each.budget) for each in report.differences if each.model == each.minus_model}
+    separate = {row.model for row in report.rows if row.method == REFERENCE}
+    own = [row for row in report.rows if row.model in separate and row.method != REFERENCE]
+    if alone := [row for row in own if (row.model, row.method, row.budget) not in paired]:
+        rows = "; ".join(f"{row.model}, {row.method} {row.budget}" for row in alone)
+        found.append(f"{ALONE}: {rows}.")
     if report.not_compared:
         found.append(f"{NOT_COMPARED}: {'; '.join(report.not_compared)}.")
     return found

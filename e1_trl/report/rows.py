@@ -87,6 +87,7 @@ class Line:
     ci_low: float
     ci_high: float
     fit: statistics.Fit | None
+    totals: tuple[int, int] | None = None  # smallest and largest total budget, in tokens; older reports lack it
 
 
 @dataclass(frozen=True)
@@ -105,11 +106,15 @@ class Measured:
 
 
 def summarize(table: pd.DataFrame) -> list[Measured]:
-    """Compute the rows of a table of graded answers, in its order; a method with unboxed answers has a second row."""
+    """Compute the rows of a table of graded answers, in its order; a method with unboxed answers has more rows.
+
+    They are at all its budgets and of all models, so that they are lines that can be compared.
+    """
     found = []
+    lenient = set(table["method"][table["unboxed"]])
     for _, answers in table.groupby(ROW, sort=False, dropna=False):
         found.append(_measure(answers))
-        if answers["unboxed"].any():
+        if answers["method"].iloc[0] in lenient:
             found.append(_measure(_boxes_only(answers)))
     return found
 
@@ -215,5 +220,5 @@ def lines(measured: Sequence[Measured]) -> list[Line]:
             continue
         area = statistics.accuracy(statistics.area(np.stack([each.scores.correct for each in line]), budgets))
         fit = statistics.log_fit([each.scores for each in line])
-        found.append(Line(*name, area.mean, area.low, area.high, fit))
+        found.append(Line(*name, area.mean, area.low, area.high, fit, (budgets[0], budgets[-1])))
     return found

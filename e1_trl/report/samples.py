@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from e1_trl.answers.arguments import GradingArguments
+from e1_trl.answers.grade import Outcome
 from e1_trl.atomic import StoreError, write_atomically
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 FILE = "samples.parquet"
 SEGMENTS = "segments.sqlite"  # what an evaluation writes first
 READ_AT_A_TIME = 1000  # answers
+READABLE = (Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED)
 MAX_GRADING_WORKERS = 32  # a program may take gigabytes
 
 ASKED = [
@@ -210,10 +212,15 @@ def grade(table: pd.DataFrame, grader: "Grader", known: Known | None = None) -> 
     return table.assign(
         outcome=[str(grade.outcome) for grade in ordered],
         answer=pd.Series([grade.answer for grade in ordered], index=table.index, dtype=object),
-        value=pd.Series([grade.value or grade.answer for grade in ordered], index=table.index, dtype=object),
+        value=pd.Series([_vote(grade) for grade in ordered], index=table.index, dtype=object),
         unboxed=[grade.unboxed for grade in ordered],
         graded_by=grader.version,
     )
+
+
+def _vote(grade: "Grade") -> str | None:
+    """Return the value of an answer, or its text if it is a readable one."""
+    return grade.value or (grade.answer or None if grade.outcome in READABLE else None)
 
 
 def answer_type(answers: pd.DataFrame) -> "AnswerType":

@@ -158,6 +158,8 @@ def areas(found: Sequence[Line]) -> Table:
         ("95% interval", lambda line: _interval(line.fit, _points) if line.fit else ""),
         ("R²", lambda line: f"{line.fit.r_squared:.2f}" if line.fit else ""),
     ]
+    if len({line.totals for line in found}) > 1:
+        columns.insert(2, ("total budgets", lambda line: " to ".join(map(str, line.totals or ()))))
     return _table("Over all budgets", OVER_ALL_BUDGETS, found, columns)
 
 

@@ -120,6 +120,13 @@ def test_a_folder_of_an_earlier_version_is_resumed_as_it_is(
     assert read_facts(tmp_path) == older
 
 
+def test_answers_of_two_commits_name_both(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for commit, asked in (("aaa", 1), ("bbb", 2), ("bbb", 3)):
+        monkeypatch.setattr("e1_trl.evaluation.sample.commit", lambda commit=commit: commit)
+        assert run(tmp_path, "--methods", "separate", "--samples", asked, reports=True) > 0
+    assert set(samples.read(tmp_path)["commit"]) == {"aaa, bbb"}
+
+
 DATED = "{{ '<|user|>' + messages[-1]['content'] + strftime_now('%d') }}<|assistant|><think>"
 
 

@@ -110,8 +110,36 @@ def test_a_report_warns_of_thoughts_without_an_answer_and_of_models_that_are_not
     assert reported(tmp_path / "once", str(once))[1]["not_compared"] == [
         "base, methods and separate (10 problems, 1 each, against 10 problems, 2 each): truncation 64+8"
     ]
+    # Some budgets with more answers than others: there is no area, and the report says so.
+    more = answers[(answers["thinking_budget"] != 16) | (answers["sample"] == 0)]
+    _, results = reported(tmp_path / "more", str(stored(tmp_path / "uneven", more)))
+    assert results["not_compared"][-1] == "base, separate over all budgets (not the same problems or samples)"
+    assert results["lines"] == []
+    free = cell(right(5, 10, 2), None, None, model="base", method="unconstrained")
+    report, _ = reported(tmp_path / "free", str(stored(tmp_path / "with_free", answers, free)))
+    assert "**Not compared with separate**, which" in report and ": base, unconstrained unlimited.\n" in report
     usual, results = reported(tmp_path / "usual", evaluations[0])
     assert "Not compared" not in usual and "end-of-sequence" not in usual and results["not_compared"] == []
+
+
+def test_two_folders_that_call_different_weights_alike_are_refused(tmp_path: Path, evaluations: list[str]) -> None:
+    answers = samples.read(Path(evaluations[0]))
+    other = stored(tmp_path / "other", answers.assign(method="s1"))
+    for folder, weights in ((Path(evaluations[0]), "abc"), (other, "served: m, abc")):
+        (folder / "run.json").write_text(json.dumps({"model": weights}))
+    reported(tmp_path / "both", evaluations[0], str(other))
+    (other / "run.json").write_text(json.dumps({"model": "def"}))
+    with pytest.raises(UserError, match="have different weights, and both call their model 'base'; evaluate one with"):
+        main([evaluations[0], str(other), "--output", str(tmp_path / "both")])
+
+
+def test_areas_over_other_budgets_are_told_apart(tmp_path: Path, evaluations: list[str]) -> None:
+    usual, _ = reported(tmp_path / "usual", *evaluations)
+    assert "| total budgets |" not in usual
+    further = cell(right(8, 10, 2), 1024, model="e1")
+    folder = stored(tmp_path / "further", samples.read(Path(evaluations[1])), further)
+    report, _ = reported(tmp_path / "both", evaluations[0], str(folder))
+    assert "| base | separate | 24 to 264 |" in report and "| e1 | separate | 24 to 1032 |" in report
 
 
 def test_a_row_says_what_bounds_an_unlimited_answer_and_what_was_left_out(tmp_path: Path) -> None:

@@ -109,6 +109,10 @@ def test_the_majority_is_of_values_whatever_their_spelling_and_nothing_has_no_vo
     assert graded[0]["answer"].tolist()[:2] == [r"\frac{1}{2}", "0.5"], "what is read stands as it was written"
     assert [row_of(table).accuracy for table in graded] == pytest.approx([3 / 7, 4 / 7, 0])
     assert [row_of(table).maj_at_k for table in graded] == [0, 1, 0]
+    unread = [rf"\boxed{{{text}}}" for text in ("0.5", "", "", "", "(", "(", "(")]
+    with MathematicsGrader(time_limit=60, workers=1) as grader:
+        table = samples.grade(votes.assign(solution=unread * 2, answers=[["0.5"]] * 14), grader)
+    assert row_of(table).maj_at_k == 1, "what cannot be read has no vote"
     closer = graded[0][graded[0]["sample"] != 6]
     assert row_of(closer).maj_at_k == 0.5, "three spellings of one half against three of two"
 
@@ -123,6 +127,14 @@ def test_what_was_read_without_a_box_has_a_row_that_does_not_count_it() -> None:
     assert (strict.accuracy, strict.unboxed, strict.unparseable, strict.wrong) == (0.4, 0, 0.6, 0)
     strictly = {each.method: each.difference for each in differing(separate, lax) if each.alike is Alike.BUDGET}
     assert strictly == pytest.approx({"s1": 0.3, "s1, boxes only": 0.1})
+    # At every budget of the method, and of every model, so that lines can be compared.
+    boxed = [cell(right(6, 10), 64, method="s1", model=model) for model in ("m", "other")]
+    names = [(each.row.model, each.row.method, each.row.thinking_budget) for each in measured(lax, *boxed)]
+    assert [each for each in names if each[1] == "s1, boxes only"] == [
+        ("m", "s1, boxes only", 16),
+        ("m", "s1, boxes only", 64),
+        ("other", "s1, boxes only", 64),
+    ]
 
 
 def test_rows_stand_in_the_order_asked_and_their_answers_may_not() -> None:
@@ -164,6 +176,8 @@ def test_a_mixed_model_is_compared_with_separate_budgeting_of_both() -> None:
     (to_a,), (to_b,) = between(found, "a → b", "a"), between(found, "a → b", "b")
     assert to_a.minus_method == to_b.minus_method == "separate"
     assert (to_a.difference, to_b.difference) == (pytest.approx(0.5), pytest.approx(-0.2))
+    (first,) = between(found, "b", "a → b")  # where the mixed one is named first
+    assert (first.minus_method, first.difference) == ("mixed", pytest.approx(0.2))
 
 
 def test_only_answers_to_the_same_problems_are_paired() -> None:
