@@ -24,14 +24,14 @@ def quotes(results: Results) -> Iterator[str]:
     yield from real.readme(results)
     methods = results.report("methods")
     separate, truncated = (methods.accuracy("e1", 32, method) for method in ("separate", "truncation"))
-    yield f"(E1: {100 * separate:.1f} against {truncated:.1%} at 32+32)"
+    yield f"(E1: {100 * truncated:.1f} against {separate:.1%} at 32+32)"
     least, most, lognormal = (
         step(results, f"train_step{lengths}")["step_ratio"].split()[0] for lengths in ("_trained", "", "_lognormal")
     )
     yield f"takes {least} to {most} of TRL's time on miniatures (some rounds: above 1), {lognormal} with"
     yield policies(results)
     sweep = results["sweep"]
-    yield f"Six budgets cost {sweep['shared_tokens'] / sweep['separate_tokens']:.2f} of the tokens"
+    yield f"Six budgets at once take {sweep['shared_tokens'] / sweep['separate_tokens']:.0%} of the tokens"
 
 
 def policies(results: Results) -> str:

@@ -52,7 +52,7 @@ def readme(results: Results) -> Iterator[str]:
         yield f"| {cells[0]}{' points' if base == 1 else ''}) | {cells[1]}), thinking {saved:.0%} less |"
     yield levels(rows)
     ahead = methods(rows, 1, "separate", "truncation")
-    yield f"separate is then {ahead.points:.1f} points ({ahead.interval()}) ahead on one base"
+    yield f"after it, by {ahead.points:.1f} points ({ahead.interval()}) on one base only"
 
 
 def levels(rows: Rows) -> str:
@@ -122,7 +122,7 @@ def trainings(rows: Rows) -> Iterator[str]:
         [row["last_forced"] for base in BASES for row in rows.of(base, system, FREE, None)] for system in (E1, "random")
     )
     generated = min(row["generated_tokens"] for base in BASES for row in rows.of(base, E1, FREE, None))
-    yield f"after {round(generated, -4):,} tokens at twelve"
+    yield f"trained on {round(generated, -4):,} tokens with twelve"
     yield f"training {100 * min(still):.1f} to {max(still):.1%} of its thoughts were still cut"
     yield f"budgets {100 * (1 - max(random)):.0f} to {1 - min(random):.0%} of the thoughts ended in time"
     tokens = [mean(rows, 1, system, "mean_thinking_tokens") for system in (BASE, CUT)]
