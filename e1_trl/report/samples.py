@@ -219,8 +219,8 @@ def grade(table: pd.DataFrame, grader: "Grader", known: Known | None = None) -> 
 
 
 def _vote(grade: "Grade") -> str | None:
-    """Return the value of an answer, or its text if it is a readable one."""
-    return grade.value or (grade.answer or None if grade.outcome in READABLE else None)
+    """Return the value of a readable answer, or else its text; nothing for others."""
+    return (grade.value or grade.answer or None) if grade.outcome in READABLE else None
 
 
 def answer_type(answers: pd.DataFrame) -> "AnswerType":
