@@ -23,7 +23,16 @@ from e1_trl.answers.mathematics.boxes import boxed_answer
 from e1_trl.answers.mathematics.equality import Forms, are_equal, as_written, is_exact, is_read, read, read_unboxed
 from e1_trl.answers.mathematics.golds import answer_of
 from e1_trl.answers.mathematics.numerals import has_quotient, only_numbers, terms, works_out
-from e1_trl.answers.mathematics.spellings import E_NOTATION, find_domain, find_modulus, read_letter, split_choice, words
+from e1_trl.answers.mathematics.spellings import (
+    E_NOTATION,
+    differ_as_words,
+    find_domain,
+    find_modulus,
+    join_thousands,
+    read_letter,
+    split_choice,
+    words,
+)
 from e1_trl.answers.mathematics.workers import Workers
 
 EULERS_NUMBER = re.compile(r"(?<![a-zA-Z\\])e(?![a-zA-Z])")
@@ -76,8 +85,8 @@ class MathematicsGrader(Grader):
     ) -> list[Grade]:
         """Grade the last box of each solution, which is right if it equals any of the accepted answers.
 
-        If solution i has no box, its answer is the first formula or number in the first paragraph of `free_text[i]`,
-        the text after "Final Answer:".
+        If solution i has no box, its answer is a formula or number, of several usually the last, in the first
+        paragraph of `free_text[i]`, the text after "Final Answer:".
 
         Raises:
             ValueError: the sequences differ in length.
@@ -134,6 +143,9 @@ def _outcome(forms: Forms, text: str, accepted: tuple[str, ...]) -> Outcome:
     for reference in references:
         try:
             outcomes.add(_compare(forms, text, reference))
+            joined = (join_thousands(text), join_thousands(reference))
+            if joined != (text, reference) and Outcome.CORRECT not in outcomes:
+                outcomes.add(_compare(read(joined[0]), *joined))
         except Exception:  # sympy raises many types; none may end a training run
             outcomes.add(Outcome.CRASHED)
     for outcome in (Outcome.CORRECT, Outcome.UNEVALUATED, Outcome.CRASHED):
@@ -149,6 +161,8 @@ def _compare(forms: Forms, text: str, reference: str) -> Outcome:
     gold = read(reference)
     if not are_equal(gold, forms):
         return _compare_otherwise(text, reference)
+    if differ_as_words(text, reference):
+        return Outcome.WRONG
     last = text.rpartition("=")[2] if is_equation(forms[0]) and not is_equation(gold[0]) else text
     if leaves_to_compute(gold[0], forms[0]) or leaves_by_name(last, reference, gold[0]):
         return Outcome.UNEVALUATED

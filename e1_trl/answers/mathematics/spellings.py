@@ -18,6 +18,7 @@ REPEATING = re.compile(r"([0-9]{0,15})\.([0-9]{0,15})\\(?:overline|bar|dot)\s*\{
 SPELLINGS = [
     (re.compile(pattern), written)
     for pattern, written in (
+        (r"\\mathbb\s*([A-Z])", r"\\mathbb{\1}"),
         # Names without a backslash, except inside words and text.
         (
             r"(?<![a-zA-Z\\])(?<!\\text\{)(?<!\\mathrm\{)(?<!name\{)(pi|exp|sin|cos|tan|ln|log)(?![a-zA-Z])",
@@ -74,6 +75,10 @@ CHOICE = re.compile(
     r"^\s*(?:\\(?:text|math)(?:bf|rm|it)?\s*\{\s*\(?([A-E])[).:]\s*\}|\(?([A-E])[).:]\s)\s*(\S.*)$", re.DOTALL
 )
 LETTER = re.compile(r"^\W*(?:(?:text|math)(?:bf|rm|it)?\W*)?([A-E])\W*$")
+THOUSANDS = re.compile(r"(?<![0-9.,])(?<!\{,\})[1-9][0-9]{0,2}(?:(?:,|\{,\})[0-9]{3})++(?!,?[0-9])")
+BRACKET = re.compile(r"[(\[]|\\(?:\{|lbrace|langle)")
+TIME = re.compile(r"(?<![0-9:.])0?([0-9]{1,2})\s*:\s*([0-9]{2})[^0-9]{0,20}?(?<![a-z])([ap])\.?\s?m(?![a-z])")
+MARKUP = re.compile(r"\\(?:text|math)[a-z]*|[\s{}$.]")
 PLUS_MINUS = re.compile(r"\\pm(?![a-zA-Z])")
 MOST_SIGNS = 3
 
@@ -103,6 +108,22 @@ def find_modulus(text: str) -> list[str]:
 def find_domain(text: str) -> list[str]:
     r"""Return the domain of a variable after an answer, as in `n = 3k, k \in \mathbb{Z}`."""
     return ["".join(found.split()) for found in DOMAIN.findall(_respelled(text))]
+
+
+def differ_as_words(text: str, reference: str) -> bool:
+    r"""Return whether times of day (`3:20\text{ p.m.}`) or words differ that math-verify takes for ratios and products.
+
+    A word is capitals with a repetition, such as `BEE`; `RC` may be a product. Read backwards it may mean the same.
+    """
+    found, times = (set(TIME.findall(answer.lower())) for answer in (text, reference))
+    given, word = (MARKUP.sub("", answer) for answer in (text, reference))
+    are_words = all(re.fullmatch("[A-Z]{3,}", each) and len(set(each)) < len(each) for each in (given, word))
+    return not (times <= found or found <= times) or (are_words and given not in (word, word[::-1]))
+
+
+def join_thousands(text: str) -> str:
+    """Drop commas between thousands, except in an answer with brackets, where they may separate elements."""
+    return text if BRACKET.search(text) else THOUSANDS.sub(lambda number: re.sub("[{},]", "", number[0]), text)
 
 
 def split_choice(text: str) -> tuple[str, str] | None:

@@ -1,0 +1,78 @@
+r"""What math-verify takes for equal though it differs, or for different though it is equal, in both directions."""
+
+import time
+
+import pytest
+from graded import C, U, W, disagreeing, patient
+
+from e1_trl.answers.grade import Grader
+from e1_trl.answers.mathematics.spellings import differ_as_words, join_thousands
+
+grader = pytest.fixture(scope="module")(patient)
+
+
+# By verdict, what is boxed → the accepted answer.
+CASES = {
+    "letters and their capitals in the same places": {
+        C: r"""
+            2N+1 → 2n+1 | 2n+1 → 2N+1 | R-r+N → R-r+n | \frac Rr → R/r | R/r → \frac Rr | (M+m)gh → Mgh+mgh |
+            Mgh+mgh → (m+M)gh | \sqrt{R(R-2r)} → \sqrt{R^2-2Rr} | A = a^2 → a^2 | a^2 → A = a^2 | A=a, B=b → a, b |
+            (A) a^2 → A | (A) a^2 → a^2 | (a) a^2 → (A) a^2 | (A) a^2 → (a) a^2 | \vec{A}+\vec{a} → \vec{a}+\vec{A} |
+            \left(\begin{array}{cc} R & r \end{array}\right) → \begin{pmatrix} R & r \end{pmatrix} | x' = 5 → x=5 |
+            the line y=x → The line y=x | The ratio \frac{r}{2} → the ratio \frac{r}{2} | Bob → bob
+        """,
+    },
+    "commas between thousands": {
+        C: r"""
+            x = 12,345 → 12345 | x = 12345 → 12,345 | \$1,234 + x → 1234+x | 1234+x → \$1,234+x | 1{,}234x → 1234x |
+            1,234\text{ cm} → 1234 | 1234 → 1,234\text{ cm} | \frac{1,234}{5} → \frac{1234}{5} | 2^{1000} → 2^{1,000} |
+            1,234,567\pi → 1234567\pi | x > 1,000 → x>1000 | 0{,}125 → 0.125 | 0.125 → 0{,}125 | (1,234) → (1, 234) |
+            [1,234] → [1, 234] | \{1,234\} → \{1, 234\} | x = 1,234 → x=1,234
+        """,
+        W: r"""
+            (1,234) → 1234 | 1234 → (1,234) | [1,234] → 1234 | \{1,234\} → 1234 | 1234 → \{1,234\} | 12,34x → 1234x |
+            1,2345x → 12345x | x = 12,346 → 12345 | 1,234 → 1, 234
+        """,
+        U: r"1,234 + 5,000 → 6234 | x = 1,000 + 234 → 1,234",
+    },
+    "sets of numbers without braces": {
+        C: r"""
+            \mathbb R → \mathbb{R} | \mathbb{N} → \mathbb N | \mathbb R\setminus\{1\} → \mathbb{R}\setminus\{1\} |
+            x \in \mathbb R → x \in \mathbb{R} | n=3k, k \in \mathbb Z → n=3k, k \in \mathbb{Z} |
+            n=3k, k\in\mathbb N → n=3k
+        """,
+        W: r"\mathbb N → \mathbb{Z} | n=3k, k \in \mathbb N → n=3k, k \in \mathbb{Z}",
+    },
+    "times of day are no ratios": {
+        W: r"""
+            6:40\text{ p.m.} → 3:20\text{ p.m.} | 3:20\text{ p.m.} → 6:40\text{ p.m.} |
+            3:20\text{ a.m.} → 3:20\text{ p.m.} | 2:05\text{ PM} → \text{4:10 P.M.}
+        """,
+        C: r"""
+            3:20\text{ p.m.} → 3:20 | 3:20 → 3:20\text{ p.m.} | 3:20 \text{ PM} → 3:20\text{ p.m.} | 2:4 → 1:2 |
+            03:20\text{ (pm)} → 3:20\text{ p.m.} | 3:20 p.m. → 3:20 p.m. | 1:2 → 2:4 | \displaystyle 10:25 → 10:25 |
+            3:20\text{ to }4:10\text{ p.m.} → 3:20\text{ p.m. to }4:10\text{ p.m.}
+        """,
+    },
+    "words of capitals are no products": {
+        W: r"EBE → BEE | BEE → EBE | NYNYNY → NNNYYY | \text{YZY} → YYZ | HTH → HHT | XIX → XXI | (E,O,E) → (E,E,O)",
+        C: r"""
+            \text{BEE} → BEE | \mathbf{BEE} → BEE | NNN YYY → NNNYYY | RC → CR | CR → RC | RLC → CRL | AAB → A^2B |
+            SAA → AAS | (E,E,O) → (E, E, O)
+        """,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_notations_are_told_apart_only_where_they_differ(grader: Grader, kind: str) -> None:
+    assert not disagreeing(grader, CASES[kind])
+
+
+@pytest.mark.parametrize("part", ["1,234", ",123", "1{,}234", "3:20 ", "3:20 p", "A", r"\mathbb ", r"\text{", "Rr"])
+def test_telling_notations_apart_takes_linear_time(part: str) -> None:
+    text = part * (10**6 // len(part))
+    start = time.process_time()
+    differ_as_words(text, text[:-1])
+    join_thousands(text)
+    assert time.process_time() - start < 5
