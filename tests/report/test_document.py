@@ -115,7 +115,7 @@ def test_a_report_warns_of_thoughts_without_an_answer_and_of_models_that_are_not
     _, results = reported(tmp_path / "more", str(stored(tmp_path / "uneven", more)))
     assert results["not_compared"][-1] == "base, separate over all budgets (not the same problems or samples)"
     assert results["lines"] == []
-    free = cell(right(5, 10, 2), None, None, model="base", method="unconstrained")
+    free = cell(right(5, 10, 2), None, None, model="base", method="unconstrained", thinking_tokens=5000)
     report, _ = reported(tmp_path / "free", str(stored(tmp_path / "with_free", answers, free)))
     assert "**Not compared with separate**, which" in report and ": base, unconstrained unlimited.\n" in report
     usual, results = reported(tmp_path / "usual", evaluations[0])
@@ -124,7 +124,7 @@ def test_a_report_warns_of_thoughts_without_an_answer_and_of_models_that_are_not
 
 def test_two_folders_that_call_different_weights_alike_are_refused(tmp_path: Path, evaluations: list[str]) -> None:
     answers = samples.read(Path(evaluations[0]))
-    other = stored(tmp_path / "other", answers.assign(method="s1"))
+    other = stored(tmp_path / "other", answers[answers["method"] == "separate"].assign(method="s1"))
     for folder, weights in ((Path(evaluations[0]), "abc"), (other, "served: m, abc")):
         (folder / "run.json").write_text(json.dumps({"model": weights}))
     reported(tmp_path / "both", evaluations[0], str(other))
