@@ -6,7 +6,7 @@ from typing import Any
 
 from e1_trl.report.statistics import Values
 from experiments.real.make_base import BASE, TAUGHT
-from experiments.real.measure import BANNED, BUDGETS, E1, FREE, TIGHT, Rows, minus
+from experiments.real.measure import BUDGETS, E1, FREE, TIGHT, Rows, minus
 from experiments.results import Difference, Results
 
 BASES = (1, 2)
@@ -49,10 +49,15 @@ def readme(results: Results) -> Iterator[str]:
             cells.append(" → ".join(f"{end:.1%}" for end in ends))
             cells[-1] += f" ({over_base(rows, base, *asked).interval('+')}"
         saved = 1 - mean(rows, base, E1, "mean_thinking_tokens") / mean(rows, base, BASE, "mean_thinking_tokens")
-        yield f"| {cells[0]}{' points' if base == 1 else ''}) | {cells[1]}), thinking {saved:.0%} less |"
+        yield f"| {cells[0]}) | {cells[1]}), thinking {saved:.0%} less |"
+    ours, ends = f"{TAUGHT}_{E1}", []
+    for asked in (("separate", BUDGETS[2]), (FREE, None)):
+        both = (rows.of(1, system, *asked)[0]["accuracy"] for system in (TAUGHT, ours))
+        lead = less(rows.values(1, ours, *asked), rows.values(1, TAUGHT, *asked))
+        ends.append(f"{' → '.join(f'{each:.1%}' for each in both)} ({lead.interval('+')}")
+    saved = 1 - mean(rows, 1, ours, "mean_thinking_tokens") / mean(rows, 1, TAUGHT, "mean_thinking_tokens")
+    yield f"| {ends[0]} points) | {ends[1]}), thinking {saved:.0%} less |"
     yield levels(rows)
-    ahead = methods(rows, 1, "separate", "truncation")
-    yield f"after it, by {ahead.points:.1f} points ({ahead.interval()}) on one base only"
 
 
 def levels(rows: Rows) -> str:
@@ -78,9 +83,7 @@ def page(results: Results) -> Iterator[str]:
     loss = over_base(rows, 1, "separate", BUDGETS[-1])
     yield f"at {BUDGETS[-1].partition('+')[0]} it is {-loss.points:.0f} points behind one of them"
     yield from trainings(rows)
-    banned = [next(name for name in rows.systems(base) if name.endswith(BANNED)) for base in BASES]
-    first, second = (over_base(rows, base, system=name) for base, name in zip(BASES, banned, strict=True))
-    yield f"help either: {first.points:.1f} points ({first.interval('+')}) and {second:+}"
+    yield from long_thoughts(rows)
     yield from cut(rows)
     at = [row["closes_again_ratio"] for row in rows.of(2, BASE, "separate", TIGHT)]
     yield f"At {TIGHT} it writes `</think>` and the answer again in {at[0]:.0%}"
@@ -114,6 +117,24 @@ def taught(rows: Rows) -> Iterator[str]:
     yield f"by {first.points:.1f} points ({first.interval()}) and {second} at {TIGHT}"
     boxes = [row["accuracy_by_boxes"] for row in rows.rows if (row["system"], row["method"]) == (TAUGHT, "s1")]
     yield f"on *taught* it is right on {max(boxes):.0%} at most"
+
+
+def long_thoughts(rows: Rows) -> Iterator[str]:
+    """E1 from *taught* of base 1."""
+    ours = f"{TAUGHT}_{E1}"
+    (before,), (after,) = (rows.of(1, system, FREE, None) for system in (TAUGHT, ours))
+    at = [100 * rows.of(1, system, "separate", BUDGETS[2])[0]["accuracy"] for system in (TAUGHT, ours)]
+    yield f"{at[0]:.1f} to {at[1]:.1f}% right at {BUDGETS[2]}"
+    less_thinking = 1 - after["mean_thinking_tokens"] / before["mean_thinking_tokens"]
+    yield f"{100 * before['accuracy']:.1f} to {after['accuracy']:.1%} without a budget, with {less_thinking:.0%} less"
+    yield f"{round(after['generated_tokens'], -4):,} tokens, one seed"
+    yield f"rollouts {after['first_reward']:.1%} are right in the first ten steps and {after['last_reward']:.1%} in the"
+    yield f"where {1 - after['last_forced']:.0%} of the thoughts end in time"
+    leads = [less(rows.values(1, ours, "separate", each), rows.values(1, TAUGHT, "separate", each)) for each in BUDGETS]
+    first, *others = (f"{lead.points:.1f} at {at} ({lead.interval()})" for lead, at in zip(leads, BUDGETS, strict=True))
+    yield ", ".join([first.replace(" at", " points at"), *others])
+    free = less(rows.values(1, ours, FREE, None), rows.values(1, TAUGHT, FREE, None))
+    yield f"{free} without a budget, where it thinks for {after['mean_thinking_tokens']:.0f} tokens instead of"
 
 
 def trainings(rows: Rows) -> Iterator[str]:
