@@ -55,17 +55,17 @@ def test_it_has_what_file_and_command_line_say_but_nothing_that_is_ones_own(tmp_
 @pytest.mark.parametrize(
     ("processes", "published"),
     [
-        (8, {"accelerate_config": "zero2", "gradient_accumulation_steps": 8, "steps_per_generation": 16}),
-        (4, {"accelerate_config": "zero2", "gradient_accumulation_steps": 4, "steps_per_generation": 8}),
-        (16, {"accelerate_config": "zero2", "gradient_accumulation_steps": 16, "steps_per_generation": 32}),
-        (3, {"accelerate_config": None, "gradient_accumulation_steps": 8, "steps_per_generation": 16}),
+        (8, {"accelerate_config": "zero2", "gradient_accumulation_steps": 8, "steps_per_generation": 20}),
+        (4, {"accelerate_config": "zero2", "gradient_accumulation_steps": 4, "steps_per_generation": 10}),
+        (16, {"accelerate_config": "zero2", "gradient_accumulation_steps": 16, "steps_per_generation": 40}),
+        (3, {"accelerate_config": None, "gradient_accumulation_steps": 8, "steps_per_generation": 20}),
     ],
 )
 def test_it_has_the_batch_that_was_trained_when_its_own_number_of_processes_repeats_it(
     processes: int, published: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "recipe.yaml"
-    file.write_text(RECIPE.format(output=tmp_path) + "accelerate_config: zero2\nsteps_per_generation: 16\n")
+    file.write_text(RECIPE.format(output=tmp_path) + "accelerate_config: zero2\nsteps_per_generation: 20\n")
     argv = ["--config", str(file), "--gradient_accumulation_steps", "8"]
     parsed = parse_recipe(argv)
     monkeypatch.setattr(E1Config, "world_size", processes)
