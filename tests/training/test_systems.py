@@ -69,7 +69,7 @@ def test_schedules_and_memory_hold_on_two_processes_with_uneven_groups_and_on_re
         assert prompts.nunique() == 3 and (forced.nunique() == 1).all() and set(forced.first()) <= {8, 64}
 
     whole = memory(tmp_path / "run" / "checkpoint-3")
-    assert set(whole) == {"1 hapo", "2 laser_d"} and whole["1 hapo"]["problems"]
+    assert {"1 hapo", "2 laser_d"} <= set(whole) and whole["1 hapo"]["problems"]
     assert len(whole["2 laser_d"]["generations"]) == 3
     again = ("--resume_from_checkpoint", tmp_path / "run" / "checkpoint-1")
     train(*batch, *again, **how, output=tmp_path / "resumed")
