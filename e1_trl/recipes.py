@@ -1,6 +1,7 @@
 """Recipes and Accelerate configurations by name or file."""
 
 import reprlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,6 +59,12 @@ def base_of(file: Path) -> dict[str, Any]:
     if further := fields.get("base"):
         raise UserError(f"{file}: its base {base} has a base itself, {further}; a recipe has one base at most")
     return fields
+
+
+def processes_of(recipe: Mapping[str, Any], processes: int) -> int:
+    """Return the number of processes that a recipe is made for; `processes` if it does not say."""
+    own = recipe.get("accelerate_config")
+    return int(read_mapping(resource("accelerate_configs", own)).get("num_processes", 1)) if own else processes
 
 
 def read_mapping(file: Path) -> dict[str, Any]:

@@ -32,7 +32,6 @@ from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantiza
 
 from e1_trl.answers.kinds import INSTRUCTION, make_grader
 from e1_trl.checkpoints import hub
-from e1_trl.checkpoints.checkpoint import ORIGIN
 from e1_trl.checkpoints.model_card import BaseModel
 from e1_trl.command_line import names_in
 from e1_trl.plan.verdict import verdict
@@ -43,7 +42,7 @@ from e1_trl.training.advantages import make_advantage
 from e1_trl.training.beforehand import check_advantage, check_precision
 from e1_trl.training.budgets import key_of
 from e1_trl.training.callbacks import RewardState
-from e1_trl.training.cards import keep_earlier_recipe, write_cards
+from e1_trl.training.cards import write_cards
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import load
 from e1_trl.training.dry_run import show
@@ -243,10 +242,8 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
                 Validation(trainer, evaluation, args.evaluation_budgets, recipe.grader, args.eval_samples)
             )
         pinned = {} if recipe.origin.commit is None else {"model_revision": recipe.origin.commit}
-        finished = recipe.checkpoint is not None and 0 < args.max_steps <= step_of(Path(recipe.checkpoint))
-        if recipe.checkpoint is not None and trainer.is_world_process_zero() and not finished:
-            keep_earlier_recipe(output, {**written, **pinned}, step_of(Path(recipe.checkpoint)))
-        write_cards(trainer, recipe.origin, {**written, **pinned}, finished and (output / ORIGIN).exists())
+        step = 0 if recipe.checkpoint is None else step_of(Path(recipe.checkpoint))
+        write_cards(trainer, recipe.origin, {**written, **pinned}, step)
         trainer.create_model_card()  # else PEFT saves one of its own
         resumed = recipe.checkpoint is not None and (output / PROVENANCE).exists()
         if trainer.is_world_process_zero() and not resumed:  # a resumed run may only upload

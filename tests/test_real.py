@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from conftest import ROOT
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import AutoModelForCausalLM
 
 from e1_trl.provenance import Provenance
 from e1_trl.recipes import read_mapping
@@ -244,13 +247,27 @@ def test_a_base_is_measured_as_it_is_and_a_system_after_its_training(monkeypatch
         command, "train", lambda recipe, source, output, seed: done.append((source.name, seed)) or output
     )
     monkeypatch.setattr(command, "evaluate", lambda model, folder: done.append(model.name) or folder)
+    monkeypatch.setattr(command, "merge", lambda adapters, output, source: done.append((adapters[0].name, source.name)))
     monkeypatch.setattr(command, "measured", lambda *_: [])
     monkeypatch.setattr(command, "append", lambda *_: None)
     command.add(1, "taught", 17)
     command.add(1, "base", 17)
     command.add(1, "e1", 42)
     command.add(1, "taught_e1", 42)
-    assert done == ["taught", "base", ("base", 42), "e1-42", ("taught", 42), "taught_e1-42"]
+    merged = [("base", 42), ("e1-42", "base"), "e1-42-merged"]
+    merged += [("taught", 42), ("taught_e1-42", "taught"), "taught_e1-42-merged"]
+    assert done == ["taught", "base", *merged]
+
+
+def test_an_adapter_is_merged_into_the_model_that_it_was_trained_from(tmp_path: Path) -> None:
+    source = ROOT / "experiments" / "nano" / "base"
+    config = LoraConfig(target_modules="all-linear", init_lora_weights=False)
+    get_peft_model(AutoModelForCausalLM.from_pretrained(source), config).save_pretrained(tmp_path / "adapter")
+    make_base.merge([tmp_path / "adapter"], tmp_path / "merged", source)
+    models = [AutoModelForCausalLM.from_pretrained(folder) for folder in (source, tmp_path / "merged")]
+    adapted = PeftModel.from_pretrained(models[0], tmp_path / "adapter").merge_and_unload().state_dict()
+    assert all(torch.equal(each, adapted[name]) for name, each in models[1].state_dict().items())
+    assert (tmp_path / "merged" / "tokenizer.json").exists()
 
 
 def test_the_recipes_share_everything_but_their_budgets() -> None:

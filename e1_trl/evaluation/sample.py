@@ -45,12 +45,17 @@ def reach(plan: SamplingPlan, store: Store, start: StartEngine) -> tuple[Samplin
     missing = not is_sampled(plan, store)
     if missing:
         sample_plan(plan, store, start(plan.close, store.tokens()))
-    made = {goal.cell: dict.fromkeys([*(before.get(goal.cell) or "").split(", "), commit()]) for goal in plan.goals}
-    said = {cell: ", ".join(filter(None, commits)) for cell, commits in made.items()}  # of all that have sampled it
-    plan = replace(plan, goals=[replace(goal, commit=goal.commit or said[goal.cell]) for goal in plan.goals])
+    now = commit()
+    goals = [replace(goal, commit=goal.commit or _add_commit(before.get(goal.cell), now)) for goal in plan.goals]
+    plan = replace(plan, goals=goals)
     store.bind()
     store.reach(plan.goals)
     return plan, missing
+
+
+def _add_commit(before: str | None, now: str) -> str:
+    """Name the commits that have sampled a goal, in order."""
+    return now if before is None else ", ".join(dict.fromkeys([*before.split(", "), now]))
 
 
 def _join(reached: Sequence[Goal], wanted: Sequence[Goal]) -> list[Goal]:

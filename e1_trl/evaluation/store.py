@@ -27,12 +27,12 @@ from e1_trl.atomic import StoreError, make_folder, write_atomically
 from e1_trl.budget import Budget
 from e1_trl.evaluation.methods import Cell
 from e1_trl.evaluation.sampling_plan import Goal
+from e1_trl.report.samples import FACTS
 from e1_trl.rollout import Stop
 from e1_trl.tree import StoredSegment
 
 logger = logging.getLogger(__name__)
 
-FACTS = "run.json"
 FILE = "segments.sqlite"
 FORMAT = 4  # of the folder; an older one is refused
 UNTOLD = ("prompts", "date")  # facts that are not compared with a folder that is too old to have them

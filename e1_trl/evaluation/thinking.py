@@ -10,8 +10,8 @@ from e1_trl.atomic import StoreError
 from e1_trl.errors import UserError
 from e1_trl.evaluation.methods import MIXED
 from e1_trl.evaluation.sampling_plan import Goal, Place
-from e1_trl.evaluation.store import FACTS, digest, read_facts
-from e1_trl.report.samples import read
+from e1_trl.evaluation.store import digest, read_facts
+from e1_trl.report.samples import FACTS, read
 from e1_trl.rollout import ENDS_BY_POLICY, Segment, Stop
 
 STOPS = {end: stop for stop, end in ENDS_BY_POLICY.items()}

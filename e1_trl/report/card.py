@@ -94,7 +94,7 @@ def check(folder: Path, results: Sequence[Path], name: str) -> "dict[str, tuple[
     found: dict[str, tuple[Path, pd.DataFrame]] = {}
     for result in results:
         answers = samples.read(result, samples.FIGURES)
-        run = json.loads((result / "run.json").read_text())
+        run = json.loads((result / samples.FACTS).read_text())
         if run["model"] != own or run["thinking_from"] is not None:
             raise UserError(
                 f"{result} is not an evaluation of the weights in {folder}: it is of {run['model']}, and they are "

@@ -15,8 +15,6 @@ from e1_trl.arguments import Count, Natural, Positive
 from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError
 
-FACTS = "run.json"  # what determined the samples of an evaluation
-
 
 def make_parser() -> CommandParser:
     made = CommandParser(
@@ -84,6 +82,8 @@ def main(argv: Sequence[str]) -> None:
 
 def check_weights(names: Mapping[Path, str]) -> None:
     """Raise a `UserError` if the evaluations in two folders name different weights alike."""
+    from e1_trl.report.samples import FACTS
+
     known: dict[str, tuple[str, Path]] = {}
     for folder, name in names.items():
         if (file := folder / FACTS).exists():

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 FILE = "samples.parquet"
 SEGMENTS = "segments.sqlite"  # what an evaluation writes first
+FACTS = "run.json"  # what determined its samples, as `model`: the weights
 READ_AT_A_TIME = 1000  # answers
 READABLE = (Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED)
 MAX_GRADING_WORKERS = 32  # a program may take gigabytes

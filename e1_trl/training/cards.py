@@ -9,6 +9,7 @@ import yaml
 
 from e1_trl.checkpoints import model_card
 from e1_trl.checkpoints.budget_file import FILE, BudgetInfo
+from e1_trl.checkpoints.checkpoint import ORIGIN
 from e1_trl.checkpoints.model_card import EARLIER, RECIPE, BaseModel, publish
 from e1_trl.training.trainer import E1Trainer
 
@@ -17,15 +18,18 @@ def write_cards(
     trainer: E1Trainer,
     origin: BaseModel | None = None,
     recipe: Mapping[str, Any] | None = None,
-    finished: bool = False,
+    resumed: int = 0,
 ) -> None:
     """Have a trainer write its model's card and files into `output_dir` before every save and upload.
+
+    Until a resumed training has learnt something, only the card itself is written: a finished one may just upload a
+    model that was evaluated.
 
     Args:
         trainer: its marker, budgets and model are described.
         origin: base model and datasets; unset: the trainer's model, without datasets.
         recipe: as it is run, if any.
-        finished: the weights are those of the folder, which may have been evaluated: only the card itself is written.
+        resumed: step of the checkpoint that the training goes on from.
     """
     trained = BudgetInfo.of(trainer.thinking_close.marker, trainer.args.forced_text, trainer.budgets.largest)
     base = BaseModel.of(*trainer.base) if origin is None else origin
@@ -36,16 +40,19 @@ def write_cards(
     def write(**more: Any) -> None:
         hub_id = trainer.hub_model_id  # read late: an upload without configuration sets it only then
         branch = trainer.args.hub_revision
-        if finished:
+        if trainer.state.global_step <= resumed and resumed and (folder / ORIGIN).exists():
             model_card.write(folder, hub_id or str(folder), branch if hub_id else None)
-        else:
-            publish(folder, trained, base, recipe, hub_id, branch, **more)
+            return
+        _keep_earlier_recipe(folder, recipe, resumed)
+        publish(folder, trained, base, recipe, hub_id, branch, **more)
 
     trainer.write_card = write
 
 
-def keep_earlier_recipe(folder: Path, recipe: Mapping[str, Any], step: int) -> None:
+def _keep_earlier_recipe(folder: Path, recipe: Mapping[str, Any] | None, step: int) -> None:
     """Keep the recipe that led to a step under another name, if the training goes on with a different one."""
     file = folder / RECIPE
-    if file.exists() and yaml.safe_load(file.read_text()) != yaml.safe_load(yaml.safe_dump(dict(recipe))):
+    if recipe is None or not step or not file.exists():
+        return
+    if yaml.safe_load(file.read_text()) != yaml.safe_load(yaml.safe_dump(dict(recipe))):
         file.replace(folder / EARLIER.format(step))

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from e1_trl.arguments import Count, from_yaml, read_value
 from e1_trl.command_line import CommandParser, names_in, value_in
 from e1_trl.errors import INSTALL, TROUBLESHOOTING, UserError, run_command
-from e1_trl.recipes import fields_of, read_mapping, resource, shipped
+from e1_trl.recipes import fields_of, processes_of, read_mapping, resource, shipped
 from e1_trl.training.arguments import BudgetedTraining, TrlFields
 from e1_trl.training.recipe_arguments import RecipeArguments
 from e1_trl.versions import check_versions
@@ -211,10 +211,8 @@ def check_batch(recipe: Mapping[str, Any], processes: int, given: Collection[str
 
 def _read_batch(recipe: Mapping[str, Any], processes: int) -> tuple[int, int, int]:
     """Read the fields of `BATCH`, and the processes that a recipe is made for; `processes` if it does not say."""
-    own = recipe.get("accelerate_config")
-    meant = read_mapping(resource("accelerate_configs", own)).get("num_processes", 1) if own else processes
     read = (read_value(field, recipe.get(field, getattr(TrlFields, field)), Count) for field in BATCH)
-    return *read, meant
+    return *read, processes_of(recipe, processes)
 
 
 def _keep_batch(recipe: Mapping[str, Any], most: int, processes: int | None = None) -> str:

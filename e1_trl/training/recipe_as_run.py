@@ -16,7 +16,7 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments
 from e1_trl.arguments import read_value
 from e1_trl.command_line import CommandParser, hints_of, names_in, read_entries
 from e1_trl.errors import UserError, user_errors
-from e1_trl.recipes import base_of, fields_of, read_mapping, resource
+from e1_trl.recipes import base_of, fields_of, processes_of
 from e1_trl.training.arguments import SECRETS
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.recipe_arguments import RecipeArguments
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 # Fields that are not published: `env` may hold keys, whoever repeats a training neither resumes nor uploads it, and
 # folders and files are of this machine.
 OWN = {"env", "resume_from_checkpoint", "push_to_hub", "dry_run", "output_dir", "exclude", "local_benchmarks"}
-
-
 PASSES = ("gradient_accumulation_steps", "steps_per_generation")  # of which more processes need fewer
 
 
@@ -142,14 +140,13 @@ def resolved(argv: Sequence[str], parsed: Iterable[Any]) -> dict[str, Any]:
     for record in parsed:
         recipe |= {name: _plain(getattr(record, name)) for name in names_in(argv) if hasattr(record, name)}
         if isinstance(record, E1Config):
-            recipe |= _keep_batch(recipe, record.world_size)
+            recipe |= _batch_as_meant(recipe, record.world_size)
     return _publishable({name: value for name, value in recipe.items() if name not in OWN and name[:4] != "hub_"})
 
 
-def _keep_batch(recipe: Mapping[str, Any], processes: int) -> dict[str, Any]:
+def _batch_as_meant(recipe: Mapping[str, Any], processes: int) -> dict[str, Any]:
     """Return the fields with which a recipe's Accelerate configuration keeps the batch that `processes` trained."""
-    own = recipe.get("accelerate_config")
-    meant = read_mapping(resource("accelerate_configs", own)).get("num_processes", 1) if own else processes
+    meant = processes_of(recipe, processes)
     scaled = {name: recipe[name] * processes / meant for name in PASSES if recipe.get(name)}
     if meant == processes:
         return {}

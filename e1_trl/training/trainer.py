@@ -117,8 +117,8 @@ class E1Trainer(HookedTrainer):
         self.vllm.replace_sync(self._phases.measure(SYNC)(self.vllm.sync))
 
     def _add_callbacks(self, rewards: Sequence[Reward]) -> None:
-        names = self.reward_func_names  # by which logs go, so equal ones are numbered
-        self.reward_func_names = [f"{own}_{i}" if names.count(own) > 1 else own for i, own in enumerate(names, 1)]
+        names: list[str] = self.reward_func_names  # by which logs go, so equal ones are numbered
+        names[:] = [f"{own}_{i}" if names.count(own) > 1 else own for i, own in enumerate(names, 1)]
         for callback in (PrinterCallback, ProgressCallback):
             self.remove_callback(callback)
         causal = self._causal_model(self.model)

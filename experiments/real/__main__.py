@@ -18,7 +18,7 @@ from e1_trl.checkout import check_committed
 from e1_trl.errors import run_command
 from e1_trl.report import samples
 from experiments.pretraining import SEED
-from experiments.real.make_base import BASE, EVALUATION, TAUGHT, make_data, make_model, train
+from experiments.real.make_base import BASE, EVALUATION, TAUGHT, make_data, make_model, merge, train
 from experiments.real.measure import BANNED, E1, FREE, measured, sentence_starts
 from experiments.real.problems import SAME_STORY, read_split
 from experiments.systems.__main__ import e1
@@ -64,7 +64,9 @@ def add(base: int, system: str, seed: int, *words: object) -> None:
     print(f"==> base {base}: {system}, seed {seed}", flush=True)
     source = folder / SYSTEMS.get(system, TAUGHT if system == TAUGHT else BASE)
     trained = train(system, source, folder / f"{system}-{seed}", seed) if system in SYSTEMS else None
-    model = trained or source
+    model = source if trained is None else folder / f"{system}-{seed}-merged"
+    if trained is not None and not model.exists():  # vLLM answers several times faster on CPUs without an adapter
+        merge([trained], model, source)
     asked = evaluate(model, folder / f"test-{system.replace(' ', '-')}-{seed}", *words)
     append("rows", *measured(asked, base, system, seed, results["split"]["stories"], trained))
 

@@ -140,9 +140,13 @@ def dealt(examples: Sequence[Example], rng: Random) -> Iterator[Example]:
         yield from rng.sample(examples, len(examples))
 
 
-def merge(adapters: Iterable[Path], output: Path) -> None:
-    """Write the model that adapters make of the weights, one after the other, into a folder that is whole or not."""
-    tokenizer, model = load_weights()
+def merge(adapters: Iterable[Path], output: Path, source: Path | None = None) -> None:
+    """Write what adapters, one after the other, make of a model (unset: the weights), into a folder that is whole."""
+    if source is None:
+        tokenizer, model = load_weights()
+    else:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
     for adapter in adapters:
         model = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
     partly = output.with_name(f"{output.name}.partial")

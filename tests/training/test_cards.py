@@ -15,7 +15,7 @@ from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.checkpoints.budget_file import BudgetInfo, Effort
 from e1_trl.checkpoints.model_card import BaseModel
 from e1_trl.marker import Marker
-from e1_trl.training.cards import keep_earlier_recipe, write_cards
+from e1_trl.training.cards import write_cards
 from e1_trl.training.trainer import E1Trainer
 
 ORIGIN = BaseModel("org/base", "c" * 40, datasets=("org/data",))
@@ -70,16 +70,15 @@ def test_a_training_that_goes_on_keeps_efforts_and_its_earlier_recipe_and_a_fini
     replace(BudgetInfo.read(tmp_path / "budget.json"), efforts=efforts).write(tmp_path)
     results = tmp_path / "e1" / "results-aime.md"
     results.touch()
-    keep_earlier_recipe(tmp_path, {"learning_rate": 1e-6}, 20)
-    write_cards(trainer, ORIGIN, {"learning_rate": 1e-6}, finished=True)
+    write_cards(trainer, ORIGIN, {"learning_rate": 5e-7}, resumed=20)
     trainer.hub_model_id = "me/e1"
-    trainer.create_model_card()
+    for trainer.state.global_step in (0, 20):  # before the checkpoint is loaded, and after
+        trainer.create_model_card()
     assert results.exists() and "me/e1" in (tmp_path / "README.md").read_text()
     assert not [*tmp_path.glob("e1/recipe-*")]
 
-    keep_earlier_recipe(tmp_path, {"learning_rate": 5e-7}, 20)
-    write_cards(trainer, ORIGIN, {"learning_rate": 5e-7})
-    trainer.create_model_card()
+    for trainer.state.global_step in (21, 22):
+        trainer.create_model_card()
     assert BudgetInfo.read(tmp_path / "budget.json").efforts == efforts and not results.exists()
     recipes = [(tmp_path / "e1" / name).read_text() for name in ("recipe-until-20.yaml", "recipe.yaml")]
     assert recipes == ["learning_rate: 1.0e-06\n", "learning_rate: 5.0e-07\n"]
