@@ -80,8 +80,6 @@ def page(results: Results) -> Iterator[str]:
     first, second = (over_base(rows, base, "separate", TIGHT) for base in BASES)
     yield f"{-first.points:.1f} points less often than base 1 ({first.interval('+')}) and {second.points:.1f} more"
     yield f"often than base 2 ({second.interval('+')})"
-    loss = over_base(rows, 1, "separate", BUDGETS[-1])
-    yield f"at {BUDGETS[-1].partition('+')[0]} it is {-loss.points:.0f} points behind one of them"
     yield from trainings(rows)
     yield from long_thoughts(rows)
     yield from cut(rows)
@@ -131,8 +129,12 @@ def long_thoughts(rows: Rows) -> Iterator[str]:
     yield f"rollouts {after['first_reward']:.1%} are right in the first ten steps and {after['last_reward']:.1%} in the"
     yield f"where {1 - after['last_forced']:.0%} of the thoughts end in time"
     leads = [less(rows.values(1, ours, "separate", each), rows.values(1, TAUGHT, "separate", each)) for each in BUDGETS]
-    first, *others = (f"{lead.points:.1f} at {at} ({lead.interval()})" for lead, at in zip(leads, BUDGETS, strict=True))
-    yield ", ".join([first.replace(" at", " points at"), *others])
+    yield f"{'leads' if all(lead.low > 0 for lead in leads) else 'does not lead'} *taught* at every budget"
+    first, _, third, _ = leads
+    yield f"by {first.points:.1f} points at {BUDGETS[0]} ({first.interval()}), {third.points:.1f} at {BUDGETS[2]}"
+    yield f"{third.points:.1f} at {BUDGETS[2]} ({third.interval()}), and"
+    bare = [rows.of(1, system, "separate", BUDGETS[2])[0]["unboxed_ratio"] for system in (TAUGHT, ours)]
+    yield f"*taught* leaves {bare[0]:.1%} of its answers without a box, most cut, and *taught_e1* {bare[1]:.1%}"
     free = less(rows.values(1, ours, FREE, None), rows.values(1, TAUGHT, FREE, None))
     yield f"{free} without a budget, where it thinks for {after['mean_thinking_tokens']:.0f} tokens instead of"
 
@@ -158,9 +160,6 @@ def cut(rows: Rows) -> Iterator[str]:
     free = less(own[2], rows.values(2, "grpo_free", "truncation", TIGHT))
     yield f"it is {second.points:.1f} ahead ({second.interval()}), and of grpo_free {free.points:.1f}"
     yield f"of grpo_free {free.points:.1f} ({free.interval('+')})"
-    first, second = (less(own[base], rows.values(base, E1, "separate", TIGHT)) for base in BASES)
-    yield f"is {first.points:.1f} points behind from base 1 ({first.interval('+')}), {second.points:.1f} from base 2"
-    yield f"from base 2 ({second.interval()})"
     yield f"the cut costs {-over_base(rows, 1, FREE, None, system=CUT)}".replace(" (", " points from base 1 (", 1)
 
 
