@@ -21,7 +21,6 @@ from statistics import median
 from typing import Any, Literal, get_args
 
 import torch
-from accelerate.utils.other import get_free_port
 from transformers import AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
@@ -37,7 +36,7 @@ from e1_trl.report.markdown import table
 from e1_trl.training.budgets import Budgets, RolloutKey
 from e1_trl.training.config import E1Config
 from e1_trl.training.trainer import E1Trainer
-from e1_trl.trl_internals import TrlEngine
+from e1_trl.trl_internals import TrlEngine, free_port
 
 Name = Literal["e1", "grpo"]
 WARM = 2  # rounds that are not counted
@@ -154,7 +153,7 @@ def share_of_even(completion_ids: list[list[int]], **_: Any) -> list[float]:
 
 def make(name: Name, workload: Workload, output_dir: Path) -> GRPOTrainer:
     """One of the two trainers, with its engine."""
-    os.environ["MASTER_PORT"] = str(get_free_port())
+    os.environ["MASTER_PORT"] = str(free_port())
     on_cpu = not torch.cuda.is_available()
     rows = load_problems(PROBLEMS, "train", ProblemArguments(instruction="")).select_columns(["prompt"])
     marker = Marker.from_tokenizer(AutoTokenizer.from_pretrained(workload.model))

@@ -4,7 +4,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from e1_trl.marker import Marker
 from e1_trl.problems.prompts import tokenize
+from e1_trl.trl_internals import free_port
 
 NANO = "experiments/nano/base"
 NAME = "model"  # at the server
@@ -50,15 +50,6 @@ class Pair:
 
 def address(port: int) -> str:
     return f"http://127.0.0.1:{port}/v1"
-
-
-def free_port() -> int:
-    """Find a port that nobody listens on, outside of the range of clients' ports."""
-    for port in random.sample(range(20_000, 32_000), 100):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)):
-                return port
-    raise OSError("no port is free")
 
 
 @contextmanager

@@ -24,7 +24,6 @@ from benchmarks.serving import (
     connections,
     conversation,
     events,
-    free_port,
     metric,
     questions,
     start_proxy,
@@ -36,6 +35,7 @@ from e1_trl.engines.server import ServerEngine
 from e1_trl.marker import Marker
 from e1_trl.problems.prompts import tokenize
 from e1_trl.rollout import Rollout
+from e1_trl.trl_internals import free_port
 
 REQUESTS = 500
 AT_A_TIME = 16

@@ -10,7 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serving import NAME, NANO, address, free_port, start_proxy, started
+from benchmarks.serving import NAME, NANO, address, start_proxy, started
+from e1_trl.trl_internals import free_port
 
 CLIENTS = (1, 32)
 SECONDS = 4.0  # of requests

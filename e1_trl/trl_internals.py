@@ -4,13 +4,14 @@ docs/private-names.md says for each name why it is used, and what to look at whe
 """
 
 import os
+import secrets
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 import torch
-from accelerate.utils.other import get_free_port
 
 from e1_trl.versions import needing_trl
 
@@ -30,6 +31,14 @@ with needing_trl():
         raise AttributeError(f"GRPOTrainer has no {min(gone)}")
 
 
+def free_port() -> int:
+    """Return a free port that the system gives to no client before it is used, which may take a minute."""
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("", port := 20_000 + secrets.randbelow(12_000)))
+            return port
+
+
 @contextmanager
 def starting(revision: str | None, processes: int) -> Iterator[None]:
     """Let TRL start an engine, if not a server, at the model's revision, and at a port that nobody else takes.
@@ -38,7 +47,7 @@ def starting(revision: str | None, processes: int) -> Iterator[None]:
     """
     if processes == 1:
         # TRL tries the same port first in every run, so that the later one of two runs that start together would fail.
-        os.environ.setdefault("MASTER_PORT", str(get_free_port()))
+        os.environ.setdefault("MASTER_PORT", str(free_port()))
     if revision is None:
         yield
         return

@@ -3,9 +3,7 @@
 import contextlib
 import json
 import os
-import random
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -24,6 +22,7 @@ from warm import Group, Program
 
 from e1_trl.processes import alone as outside_a_group  # in whose environment an engine has set variables
 from e1_trl.processes import kill_tree
+from e1_trl.trl_internals import free_port
 
 if TYPE_CHECKING:
     from vllm import LLM
@@ -163,15 +162,6 @@ SERVED_CONTEXT = 256  # tokens
 STARTUP = 300  # seconds
 # A seeded request whose prefill is split ends vLLM's CPU engine (docs/internals.md).
 SERVER_FLAGS = ("--enforce-eager", "--no-enable-chunked-prefill")
-
-
-def free_port() -> int:
-    """Return a free port that the system gives to no client."""
-    for port in random.sample(range(20_000, 32_000), 100):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise OSError("no port is free")
 
 
 def wait_for(process: Program, port: int) -> None:

@@ -10,9 +10,10 @@ from threading import Thread
 from typing import Any
 
 from aiohttp import web
-from conftest import BASE, free_port
+from conftest import BASE
 
 from e1_trl.serving.app import RUNNING, ServeArguments, make_app
+from e1_trl.trl_internals import free_port
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 20) -> bool:

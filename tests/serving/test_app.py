@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import BASE, SERVED_CONTEXT, free_port
+from conftest import BASE, SERVED_CONTEXT
 from proxies import conversation, events, eventually, proxy_of
 from server_stub import TOKEN, ServerStub, stream_of
 
@@ -27,6 +27,7 @@ from e1_trl.serving import app, chat
 from e1_trl.serving.model import Limits
 from e1_trl.serving.request import ParsedRequest
 from e1_trl.serving.response import Choice
+from e1_trl.trl_internals import free_port
 
 BUDGET = ["--budget", "8+8"]
 MODELS = [{"id": "base", "max_model_len": SERVED_CONTEXT}, {"id": "nano", "parent": "base"}]  # an adapter

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from conftest import BASE, SERVED_CONTEXT, free_port, reasoning_config, serving
+from conftest import BASE, SERVED_CONTEXT, reasoning_config, serving
 from proxies import conversation, events, eventually, proxy_of, send
 from transformers import AutoTokenizer
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
@@ -31,6 +31,7 @@ from e1_trl.errors import UserError
 from e1_trl.marker import OPENERS, Marker
 from e1_trl.problems.prompts import tokenize
 from e1_trl.rollout import Completion, Request, Rollout, Segment, ThinkingEnd
+from e1_trl.trl_internals import free_port
 
 pytestmark = pytest.mark.engine
 

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from conftest import BASE, ROOT, Train, free_port, kill, launch, printed
+from conftest import BASE, ROOT, Train, kill, launch, printed
 from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -21,6 +21,7 @@ from e1_trl.checkout import commit
 from e1_trl.provenance import Provenance
 from e1_trl.report.card import main as card
 from e1_trl.report.training_log import TrainingLog
+from e1_trl.trl_internals import free_port
 
 pytestmark = [pytest.mark.engine, pytest.mark.distributed]
 
