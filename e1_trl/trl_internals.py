@@ -48,9 +48,6 @@ def starting(revision: str | None, processes: int) -> Iterator[None]:
     if processes == 1:
         # TRL tries the same port first in every run, so that the later one of two runs that start together would fail.
         os.environ.setdefault("MASTER_PORT", str(free_port()))
-    if revision is None:
-        yield
-        return
     engine = vllm_generation.LLM
     vllm_generation.LLM = partial(engine, revision=revision, tokenizer_revision=revision)
     try:
