@@ -19,6 +19,7 @@ QUOTES: dict[str, Callable[[Results], Iterable[str]]] = {
     "docs/ablations.md": miniatures.ablations,
     "docs/real.md": real.page,
     "docs/closing.md": closing.quotes,
+    "docs/policies.md": systems.policies,
     "docs/systems.md": systems.quotes,
     "docs/benchmark.md": speed.benchmark,
     "docs/gpu.md": speed.gpu,

@@ -84,7 +84,7 @@ def ablations(results: Results) -> Iterator[str]:
     )
     yield f"show no difference ({100 * min(at_64):.1f} to {max(at_64):.1%})"
     yield f"span {100 * min(at_32):.0f} to {max(at_32):.0%}"
-    yield f"and {100 * (max(at_32) - min(at_32)):.0f} at 32"
+    yield f"and by {100 * (max(at_32) - min(at_32)):.0f} points at 32+32"
     yield from methods(results.report("methods"))
 
 
@@ -128,6 +128,8 @@ def methods(report: Report) -> Iterator[str]:
         s1, truncated = (report.accuracy(model, thinking, method) for method in ("s1", "truncation"))
         return f"{100 * s1:.1f} against {truncated:.1%} at {thinking}+32"
 
+    s1, cut = (report.accuracy("base", 32, method) for method in ("s1", "truncation"))
+    yield f"base at 32+32 it is above ({100 * s1:.1f} against {cut:.1%})"
     truncated, separate = report.accuracy("e1", 32, "truncation"), report.accuracy("e1", 32)
     yield f"truncated at 32+32 this E1 is right on {truncated:.1%}"
     first, second = less("base", "truncation", 128), less("base", "truncation", 192)

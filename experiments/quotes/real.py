@@ -57,6 +57,8 @@ def readme(results: Results) -> Iterator[str]:
         ends.append(f"{' → '.join(f'{each:.1%}' for each in both)} ({lead.interval('+')}")
     saved = 1 - mean(rows, 1, ours, "mean_thinking_tokens") / mean(rows, 1, TAUGHT, "mean_thinking_tokens")
     yield f"| {ends[0]} points) | {ends[1]}), thinking {saved:.0%} less |"
+    plain, s1 = (rows.of(1, TAUGHT, method, BUDGETS[2])[0]["accuracy"] for method in ("separate", "s1"))
+    yield f"| the same base, untrained, by s1 | {plain:.1%} → {s1:.1%} |"
     yield levels(rows)
 
 
@@ -80,6 +82,10 @@ def page(results: Results) -> Iterator[str]:
     first, second = (over_base(rows, base, "separate", TIGHT) for base in BASES)
     yield f"{-first.points:.1f} points less often than base 1 ({first.interval('+')}) and {second.points:.1f} more"
     yield f"often than base 2 ({second.interval('+')})"
+    lost = -over_base(rows, 1, FREE, None)
+    yield f"Without a budget it loses {lost.points:.1f} points from base 1 ({lost.interval()})"
+    free = less(rows.values(1, "grpo_free", FREE, None), rows.values(1, E1, FREE, None))
+    yield f"and is {free.points:.1f} behind *grpo_free* there ({free.interval()})"
     yield from trainings(rows)
     yield from long_thoughts(rows)
     yield from cut(rows)
@@ -144,8 +150,9 @@ def trainings(rows: Rows) -> Iterator[str]:
     still, random = (
         [row["last_forced"] for base in BASES for row in rows.of(base, system, FREE, None)] for system in (E1, "random")
     )
-    generated = min(row["generated_tokens"] for base in BASES for row in rows.of(base, E1, FREE, None))
-    yield f"trained on {round(generated, -4):,} tokens with twelve"
+    generated = {row["generated_tokens"] for row in rows.rows if row["system"] in (E1, CUT, "grpo_free", "random")}
+    (tokens,) = {round(each, -4) for each in generated}
+    yield f"trained on the same problems and {tokens:,} [generated"
     yield f"training {100 * min(still):.1f} to {max(still):.1%} of its thoughts were still cut"
     yield f"budgets {100 * (1 - max(random)):.0f} to {1 - min(random):.0%} of the thoughts ended in time"
     tokens = [mean(rows, 1, system, "mean_thinking_tokens") for system in (BASE, CUT)]
@@ -156,11 +163,14 @@ def cut(rows: Rows) -> Iterator[str]:
     """Plain GRPO with a cut, by truncation at the same tokens, next to others."""
     own = {base: rows.values(base, CUT, "truncation", TIGHT) for base in BASES}
     first, second = (less(own[base], rows.values(base, BASE, "truncation", TIGHT)) for base in BASES)
-    yield f"it is {first.points:.1f} points ahead of the base ({first.interval()})"
-    free = less(own[2], rows.values(2, "grpo_free", "truncation", TIGHT))
-    yield f"it is {second.points:.1f} ahead ({second.interval()}), and of grpo_free {free.points:.1f}"
-    yield f"of grpo_free {free.points:.1f} ({free.interval('+')})"
-    yield f"the cut costs {-over_base(rows, 1, FREE, None, system=CUT)}".replace(" (", " points from base 1 (", 1)
+    yield f"it is {first.points:.1f} points ahead of base 1 truncated alike ({first.interval()})"
+    yield f"and {second.points:.1f} of base 2 ({second.interval()})"
+    behind = [less(own[base], rows.values(base, E1, "separate", TIGHT)) for base in BASES]
+    yield f"by {behind[0].points:.1f} points from base 1 ({behind[0].interval('+')}) and {behind[1].points:.1f} from base"
+    yield f"and {behind[1].points:.1f} from base 2 ({behind[1].interval()})"
+    costs = [-over_base(rows, base, FREE, None, system=CUT) for base in BASES]
+    yield f"the cut costs {costs[0].points:.1f} points from base 1 ({costs[0].interval()}) and {costs[1].points:.1f}"
+    yield f"and {costs[1].points:.1f} from base 2 ({costs[1].interval()})"
 
 
 def split(results: Results) -> Iterator[str]:
@@ -169,7 +179,7 @@ def split(results: Results) -> Iterator[str]:
     yield f"{found['test']} are held out for the test and {found['validation']} for choices"
     yield f"and {found['train']:,} are trained on"
     yield f"at most eight problems of each, {max(found['stories']) + 1} in the test"
-    yield f"as close as {found['bound']} to a problem held out"
+    yield f"by [shared rare words](../experiments/real/problems.py), is {found['bound']} or more"
 
 
 def steps(results: Results) -> Iterator[str]:

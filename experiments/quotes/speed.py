@@ -95,9 +95,8 @@ def serving(results: Results) -> Iterator[str]:
         ]
         for ours in ("through the proxy", "one request")
     )
-    yield f"Throughput of 32 clients is {proxy[0].replace(' to ', ' and ')} of the two requests', of one"
-    yield f"of one client {proxy[1]}; one request"
-    yield f"by hand, without a close, has {' and '.join(each.split()[0] for each in one)}"
+    yield f"the proxy's throughput is {proxy[0].replace(' to ', ' and ')} with 32 clients and {proxy[1]} with one"
+    yield f"by hand, without a close, reaches {' and '.join(each.split()[0] for each in one)}"
     firsts = [[run["ttft_s"] for run in serve["clients_1"][arm]] for arm in ("through the proxy", "two requests")]
     yield f"takes {ratio(*firsts).split()[0]} times as long ({1000 * median(firsts[0]):.0f} ms)"
     yield f"costs the proxy {cpu['a token, 32 clients']:.0f} µs of CPU"

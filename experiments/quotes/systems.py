@@ -13,6 +13,7 @@ from experiments.systems.miniatures import FIRST_ZERO
 from experiments.systems.tables import at_best_rate, by_system, mean, plain
 
 QUARTER = "0.25"
+LARGE, SHORT = FIRST_ZERO.name, "first_zero_short"
 RANDOM = "e1_random_rows"
 
 
@@ -36,7 +37,7 @@ def p_of(found: dict[str, list[Row]], one: str, other: str, seeds: int | None = 
 def quotes(results: Results) -> Iterator[str]:
     """Quotes of docs/systems.md."""
     rows: list[Row] = list(results["systems"])
-    small = systems(rows, "first_zero_short")
+    small = systems(rows, SHORT)
     short = {name: after_a_quarter(own) for name, own in small.items() if "base" not in name}
     yield (
         f"forks with the mean have {short['forks_mean']}, AnytimeReasoner {short['anytime']}, MGPO {short['mgpo']}, "
@@ -57,7 +58,7 @@ def quotes(results: Results) -> Iterator[str]:
     seeds = [row["mean_accuracy"] for row in found[RANDOM]]
     best = [row["mean_accuracy"] for row in found["forks_mean"]]
     yield f"end {100 * (ends['forks_mean'] - ends[RANDOM]):.1f} points ahead of random budgets (p"
-    yield f"their worst seed has {min(best):.1%}, the best of random budgets {max(seeds):.1%}"
+    yield f"the worst of forks has {min(best):.1%}, the best of random budgets {max(seeds):.1%}"
     yield f"After a quarter of the tokens they have {after_a_quarter(found['forks_mean'])}, and random budgets"
     yield f"random budgets {after_a_quarter(found[RANDOM])}"
     low, high = (leads(rows, rate) for rate in ("at 5e-05", ""))
@@ -92,26 +93,47 @@ def quotes(results: Results) -> Iterator[str]:
     yield f"On the miniature above it ends at {above[0]}, the mean of forks at {above[1]}"
 
 
+def policies(results: Results) -> Iterator[str]:
+    """Return quotes of docs/policies.md: what collapses without a budget, and what not thinking earns on best_of."""
+    found = systems(list(results["systems"]), "best_of")
+    kept, lost = (mean(found[name], "unconstrained_accuracy") for name in ("base", "kimi"))
+    yield f"on `best_of` Kimi's falls from {100 * kept:.1f} to {lost:.1%}"
+
+
 def first_table(rows: list[Row], small: dict[str, list[Row]]) -> Iterator[str]:
     """Return quotes of the first table: what is named when stopped, and what fewer tokens do not reach."""
-    own = [row for row in rows if row["miniature"] == FIRST_ZERO.name]
+    own = [row for row in rows if row["miniature"] == LARGE]
 
     def named_open(system: str) -> str:
         return f"{fmean(row['budgets'][2]['open_ratio'] for row in own if row['system'] == system):.1%}"
 
-    yield f"name a group that is still open in {named_open('e1')}, but so do"
-    yield f"plain GRPO with a cut in {named_open('grpo_cut')} (at 1e-4), of ThinkPrune in {named_open('thinkprune')}"
-    yield f"L1-Max, not asked, in {named_open('l1_max, not asked')}. The base's do in {named_open('base')}"
-    yield f"forced close is far out, in {named_open('scalerl')}"
-    large = systems(rows, FIRST_ZERO.name)
+    yield f"name a group that is still open in {named_open('e1')}, those of plain"
+    yield f"GRPO with a cut in {named_open('grpo_cut')} (at 1e-4; {named_open('grpo_cut at 5e-05')} at 5e-5), of ThinkPrune"
+    yield f"of ThinkPrune in {named_open('thinkprune')} and of L1-Max, not asked, in {named_open('l1_max, not asked')}"
+    yield f"base's do in {named_open('base')}. A length reward"
+    yield f"down to {named_open('laser_de')} (LASER-DE), and with ScaleRL, whose forced close is far out, it is"
+    yield f"whose forced close is far out, it is {named_open('scalerl')}"
+    large = systems(rows, LARGE)
     for name, words in (("gfpo", "GFPO"), ("e1_18", "E1 at 18 tokens")):
         less, more = (100 * mean(each[name], "mean_accuracy") for each in (small, large))
         yield f"{words} ({less:.1f} instead of {more:.1f}%)"
+    alike = [fmean(row["mean_accuracy"] for row in rows if place(row) == (each, "grpo_cut")) for each in (SHORT, LARGE)]
+    yield f"plain GRPO with a cut ({100 * alike[0]:.1f} instead of {alike[1]:.1%} at 1e-4)"
+    yield f"E1 at 18 tokens, without forks, has {after_a_quarter(small['e1_18'])} then"
+    ends = [mean(large[name], "mean_accuracy") for name in ("overlong", "l1_exact")]
+    yield f"are lower, at {100 * ends[0]:.1f} and {ends[1]:.1%}"
+    spread = [row["mean_accuracy"] for row in large["e1_18"]]
+    yield f"of E1 at 18 tokens {100 * (max(spread) - min(spread)):.1f}"
+
+
+def place(row: Row) -> tuple[str, str]:
+    """Return the miniature and the whole name of a row's system."""
+    return row["miniature"], row["system"]
 
 
 def named(rows: list[Row], system: str) -> list[Row]:
     """Return the rows of a system on best_of, by its whole name."""
-    return [row for row in rows if (row["miniature"], row["system"]) == ("best_of", system)]
+    return [row for row in rows if place(row) == ("best_of", system)]
 
 
 def leads(rows: list[Row], rate: str) -> tuple[float, float]:
