@@ -105,7 +105,8 @@ class Marker:
         end = self.decode(list(prompt_ids[-len(self.text.encode()) - BLANKS :]), skip_special_tokens=False)
         if end.rstrip().endswith(self.text.rstrip()):
             return PromptState.CLOSED
-        if not self.opener or self.opener_ids[0] not in prompt_ids:
+        # One of several tokens may be merged, too; decoding the whole prompt is what is saved.
+        if not self.opener or (len(self.opener_ids) == 1 and self.opener_ids[0] not in prompt_ids):
             return PromptState.NOTHING
         whole = self.decode(list(prompt_ids), skip_special_tokens=False)
         return PromptState.OPENED if whole.rfind(self.opener.rstrip()) > whole.rfind(self.text) else PromptState.NOTHING

@@ -33,7 +33,7 @@ from e1_trl.checkpoints.budget_file import FILE as BUDGET
 from e1_trl.checkpoints.budget_file import BudgetInfo, find_file
 from e1_trl.checkpoints.checkpoint import ORIGIN, Checkpoint, served_rank
 from e1_trl.errors import UserError
-from e1_trl.marker import opener_of
+from e1_trl.marker import MARKER, OPENERS, opener_of
 from e1_trl.provenance import FILE as PROVENANCE
 from e1_trl.provenance import Provenance
 
@@ -173,7 +173,7 @@ def write(folder: Path, name: str, revision: str | None = None, tags: Sequence[s
         earlier=sorted(f"{DETAILS}/{file.name}" for file in folder.glob(EARLIER.format("*"))),
         pages=[file.stem.removeprefix(Path(RESULTS).name) for file in folder.glob(f"{RESULTS}*.html")],
         rank=served_rank,
-        opener=opener_of(trained.marker),
+        opener=opener_of(trained.marker) or OPENERS[MARKER],  # as `e1 serve` asks
         shell=shlex.quote,
         quote=partial(json.dumps, ensure_ascii=False),
         repr=repr,

@@ -149,7 +149,7 @@ def _load_tokenizer(
     checkpoint = model.checkpoint
     code = arguments.trust_remote_code
     with user_errors(f"the model {checkpoint.model}", OSError, ValueError):
-        tokenizer = AutoTokenizer.from_pretrained(**checkpoint.tokenizer, trust_remote_code=code)
+        tokenizer = AutoTokenizer.from_pretrained(**checkpoint.tokenizer, trust_remote_code=code, mistral_format=False)
         config = AutoConfig.from_pretrained(
             checkpoint.model, revision=checkpoint.model_revision, trust_remote_code=code
         ).get_text_config()

@@ -25,7 +25,7 @@ from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import find_benchmark, find_file
 from e1_trl.problems.program_benchmarks import NAMES as PROGRAM_BENCHMARKS
 from e1_trl.problems.program_benchmarks import read_tasks
-from e1_trl.problems.prompts import Prompt, compose, identity, last_question
+from e1_trl.problems.prompts import Prompt, compose, identity, problem_of
 from e1_trl.problems.selection import exclude
 from e1_trl.problems.source import load_source
 
@@ -125,7 +125,7 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
         f"row {number}, {_describe(source[number], str(column), answer_column, arguments, answer_type)}"
         for number, column in islice(unusable.items(), SHOWN)
     ]
-    wanted = f"a problem must be a text or messages, an answer {answer_type.wanted}"
+    wanted = f"a problem must be a text, or messages without an answer, an answer {answer_type.wanted}"
     check_unusable(where, len(problems), len(unusable), faults, arguments.max_unusable, wanted)
     if unusable:
         problems = problems.select([number for number in range(len(problems)) if number not in unusable])
@@ -252,7 +252,7 @@ def _to_problem(
         answers = [] if answer_column is None else answer_type.read(cut, answer_column, grading)
     except ValueError:
         answers = []
-    text = last_question(prompt) if prompt else ""
+    text = problem_of(prompt)
     return {"problem": text, "prompt": request, "answers": answers, "key": identity(text)}
 
 
@@ -265,7 +265,10 @@ def _to_prompt(problem: Any, is_raw: bool) -> Prompt:
     if not isinstance(problem, list) or not all(map(_is_message, problem)):
         return []
     messages = [{"role": message["role"], "content": message["content"]} for message in problem]
-    return messages if any(message["role"] == "user" for message in messages) else []
+    asked = [message["content"] for message in messages if message["role"] == "user"]
+    if not (asked and asked[-1].strip()) or messages[-1]["role"] == "assistant":  # which holds the answer
+        return []
+    return messages
 
 
 def _is_message(message: Any) -> bool:
@@ -273,4 +276,4 @@ def _is_message(message: Any) -> bool:
         return False
     content = message.get("content")
     more = any(value for key, value in message.items() if key not in ("role", "content"))  # tool calls, images
-    return isinstance(message.get("role"), str) and isinstance(content, str) and bool(content.strip()) and not more
+    return isinstance(message.get("role"), str) and isinstance(content, str) and not more

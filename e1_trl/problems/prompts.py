@@ -49,6 +49,13 @@ def last_question(prompt: Prompt) -> str:
     return prompt if isinstance(prompt, str) else prompt[_last_user_message(prompt)]["content"]
 
 
+def problem_of(prompt: Prompt) -> str:
+    """Return what names a problem: the text, or all user messages, as the last may be the same for many problems."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n\n".join(message["content"] for message in prompt if message["role"] == "user")
+
+
 def identity(problem: str) -> str:
     """Return the name of a problem, the same in all files and datasets: 16 hexadecimal digits of its words' hash."""
     return hashlib.sha256(" ".join(problem.split()).encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -77,7 +84,8 @@ def tokenize(
         return tokenizer(prompt)["input_ids"]
     if tokenizer.chat_template is None:
         raise UserError(
-            f"the tokenizer {tokenizer.name_or_path!r} has no chat template; use a chat model's, or set `chat_template`"
+            f"the tokenizer {tokenizer.name_or_path!r} has no chat template; use a chat model, put chat_template.jinja "
+            "beside the tokenizer, or give whole prompts as texts in a column `prompt`"
         )
     try:
         tokens = tokenizer.apply_chat_template(
@@ -156,7 +164,18 @@ def _measure(
     prompt: Prompt, tokenizer: "PreTrainedTokenizerBase", chat_template_kwargs: dict[str, Any], marker: str
 ) -> dict[str, int]:
     ids = tokenize(tokenizer, prompt, chat_template_kwargs)
+    if isinstance(prompt, str):
+        _check_ends(ids, tokenizer)
     closing = Marker(marker, (), (), 0, decode=tokenizer.decode)
     if closing.state_of(ids) is PromptState.CLOSED:
         raise UserError(str(explain_unthinking(tokenizer, closing, prompt, chat_template_kwargs)))
     return {MEASURED: len(ids)}
+
+
+def _check_ends(ids: Sequence[int], tokenizer: "PreTrainedTokenizerBase") -> None:
+    """Check that a text has no second beginning, and no end, from its tokenizer."""
+    begin, end = tokenizer.bos_token_id, tokenizer.eos_token_id
+    if begin is not None and list(ids[:2]) == [begin, begin]:
+        raise UserError(f"a prompt begins with {tokenizer.bos_token!r} twice: the tokenizer adds it; remove it")
+    if end is not None and ids[-1] == end != begin:
+        raise UserError(f"a prompt ends in {tokenizer.eos_token!r}: remove it, or the tokenizer's add_eos_token")

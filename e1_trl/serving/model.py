@@ -74,7 +74,7 @@ def read_model(arguments: ModelArguments) -> tuple[BudgetPresets, Marker, str]:
     checkpoint = Checkpoint.find(arguments.model, arguments.revision)
     code = arguments.trust_remote_code
     with user_errors(f"the model {arguments.model}", OSError, ValueError):
-        tokenizer = AutoTokenizer.from_pretrained(**checkpoint.tokenizer, trust_remote_code=code)
+        tokenizer = AutoTokenizer.from_pretrained(**checkpoint.tokenizer, trust_remote_code=code, mistral_format=False)
     marker = Marker.from_tokenizer(tokenizer, text, forced)
     if not marker.opener:  # of a marker of one's own; vLLM counts from an opener in any case
         opener_ids = tuple(tokenizer.encode(OPENERS[MARKER], add_special_tokens=False))
@@ -201,6 +201,8 @@ class Model:
                 raise RefusedError(str(error).partition(": ")[0]) from error
             forced = marker.forced_ids
             opened = last_index(prompt_ids, marker.opener_ids) if state is PromptState.OPENED else -1
+            if opened < 0 and state is PromptState.OPENED:
+                raise RefusedError(f"the prompt merges {marker.opener!r} with what is beside it: vLLM cannot find it")
             if opened >= 0 and last_index(prompt_ids[opened:], marker.ids) < 0:
                 kept = max(0, thinking - self.excess)
                 thinking = thinking if kept else 0  # a budget as small cannot be kept, so there is no thinking

@@ -153,6 +153,18 @@ def _trained_dtypes(args: E1Config, model: str | PreTrainedModel) -> set[torch.d
     return set() if dtype is None else {dtype}
 
 
+def let_save(model: PreTrainedModel) -> None:
+    """Turn sampling on in the generation configuration of a model that names its values and leaves it off.
+
+    Transformers only warns when it loads one, and refuses to save it, at the first checkpoint.
+    """
+    if model.generation_config is not None:
+        try:
+            model.generation_config.validate(strict=True)
+        except ValueError:
+            model.generation_config.do_sample = True
+
+
 def warn_beforehand(args: E1Config, model: PreTrainedModel, rewards: Sequence[Reward], names: Sequence[str]) -> None:
     """Warn of settings with which a training learns less, or something else, than its recipe says."""
     warn_of_thinking(names, rewards)

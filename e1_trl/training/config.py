@@ -53,6 +53,9 @@ class E1Config(BudgetedTraining, GRPOConfig):
         vllm_importance_sampling_mode (`str`, defaults to `"token_truncate"`):
             TRL's default weighs a completion by the product of its tokens' ratios and drops it beyond a bound. Over
             thousands of tokens that product is mostly rounding, so here each token has its own.
+        disable_dropout (`bool`, defaults to `True`), router_aux_loss_coef (`float`, defaults to 0):
+            TRL's defaults keep the dropout of an adapter, and the weight of a load-balancing loss that a model was
+            pretrained with (0.9 in gpt-oss).
         deepspeed_plugin:
             From the Accelerate configuration. Under ZeRO, gradients are accumulated and reduced in fp32 unless
             `data_types` and `communication_data_type` of its DeepSpeed configuration say otherwise; DeepSpeed's own
@@ -73,6 +76,10 @@ class E1Config(BudgetedTraining, GRPOConfig):
         "end", "When to upload with `push_to_hub`: end (once), every_save and others."
     )
     use_vllm: bool = option(True, "Must be true: rollouts are budgeted inside vLLM.")
+    disable_dropout: bool = option(True, "Whether to train without dropout, of which vLLM knows nothing.")
+    router_aux_loss_coef: float | None = option(
+        0.0, "Weight of the load-balancing loss of a mixture of experts; null: its configuration's, which may be large."
+    )
 
     def __post_init__(self) -> None:
         check_fields(self, BudgetedTraining, TrlFields)
@@ -227,7 +234,9 @@ class ModelFacts:
         hub = {"revision": (args.model_init_kwargs or {}).get("revision"), "trust_remote_code": args.trust_remote_code}
         with user_errors(f"the model {name}", OSError, ValueError):
             if tokenizer is None:
-                tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left", truncation_side="left", **hub)
+                tokenizer = AutoTokenizer.from_pretrained(
+                    name, padding_side="left", truncation_side="left", mistral_format=False, **hub
+                )
             config = AutoConfig.from_pretrained(name, **hub) if isinstance(model, str) else model.config
         marker = Marker.from_tokenizer(tokenizer, args.marker, args.forced_text)
         marker.check(end_ids(name, hub["revision"], tokenizer, args.trust_remote_code))

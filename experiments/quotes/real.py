@@ -166,7 +166,7 @@ def cut(rows: Rows) -> Iterator[str]:
     yield f"it is {first.points:.1f} points ahead of base 1 truncated alike ({first.interval()})"
     yield f"and {second.points:.1f} of base 2 ({second.interval()})"
     behind = [less(own[base], rows.values(base, E1, "separate", TIGHT)) for base in BASES]
-    yield f"by {behind[0].points:.1f} points from base 1 ({behind[0].interval('+')}) and {behind[1].points:.1f} from base"
+    yield f"by {behind[0].points:.1f} points from base 1 ({behind[0].interval('+')}) and {behind[1].points:.1f}"
     yield f"and {behind[1].points:.1f} from base 2 ({behind[1].interval()})"
     costs = [-over_base(rows, base, FREE, None, system=CUT) for base in BASES]
     yield f"the cut costs {costs[0].points:.1f} points from base 1 ({costs[0].interval()}) and {costs[1].points:.1f}"

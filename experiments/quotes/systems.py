@@ -108,7 +108,7 @@ def first_table(rows: list[Row], small: dict[str, list[Row]]) -> Iterator[str]:
         return f"{fmean(row['budgets'][2]['open_ratio'] for row in own if row['system'] == system):.1%}"
 
     yield f"name a group that is still open in {named_open('e1')}, those of plain"
-    yield f"GRPO with a cut in {named_open('grpo_cut')} (at 1e-4; {named_open('grpo_cut at 5e-05')} at 5e-5), of ThinkPrune"
+    yield f"GRPO with a cut in {named_open('grpo_cut')} (at 1e-4; {named_open('grpo_cut at 5e-05')} at 5e-5), of"
     yield f"of ThinkPrune in {named_open('thinkprune')} and of L1-Max, not asked, in {named_open('l1_max, not asked')}"
     yield f"base's do in {named_open('base')}. A length reward"
     yield f"down to {named_open('laser_de')} (LASER-DE), and with ScaleRL, whose forced close is far out, it is"
