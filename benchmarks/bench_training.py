@@ -30,13 +30,14 @@ from benchmarks.workloads import FOLDER, PROBLEMS, PROMPT, TRAINED, WORKLOADS, W
 from e1_trl.budget import Budget
 from e1_trl.engines.weight_check import reload_weights
 from e1_trl.marker import Marker
+from e1_trl.ports import free_port
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.report.markdown import table
 from e1_trl.training.budgets import Budgets, RolloutKey
 from e1_trl.training.config import E1Config
 from e1_trl.training.trainer import E1Trainer
-from e1_trl.trl_internals import TrlEngine, free_port
+from e1_trl.trl_internals import TrlEngine
 
 Name = Literal["e1", "grpo"]
 WARM = 2  # rounds that are not counted

@@ -18,8 +18,8 @@ import psutil
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from e1_trl.marker import Marker
+from e1_trl.ports import free_port
 from e1_trl.problems.prompts import tokenize
-from e1_trl.trl_internals import free_port
 
 NANO = "experiments/nano/base"
 NAME = "model"  # at the server

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.serving import NAME, NANO, address, start_proxy, started
-from e1_trl.trl_internals import free_port
+from e1_trl.ports import free_port
 
 CLIENTS = (1, 32)
 SECONDS = 4.0  # of requests

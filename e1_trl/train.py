@@ -71,7 +71,8 @@ def prepare(
     checkpoint = find_checkpoint(args, script_args.dry_run)
     if checkpoint is None:
         check_output(Path(args.output_dir), script_args.dry_run)
-    workers = max(1, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)) // args.world_size))
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # of this node
+    workers = max(1, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)) // processes))
     grader = make_grader(script_args, workers)
     rewards = make_rewards(script_args.reward_funcs, args.reward_weights, grader)
     advantage = make_advantage(script_args.advantage, args, rewards)

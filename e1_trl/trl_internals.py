@@ -4,15 +4,14 @@ docs/private-names.md says for each name why it is used, and what to look at whe
 """
 
 import os
-import secrets
-import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 
+from e1_trl.ports import free_port
 from e1_trl.versions import needing_trl
 
 # Of `GRPOTrainer`. Without this list, an override of a method that is gone would never be called.
@@ -29,14 +28,6 @@ with needing_trl():
 
     if gone := USED.difference(dir(GRPOTrainer), GRPOTrainer.__init__.__code__.co_names):
         raise AttributeError(f"GRPOTrainer has no {min(gone)}")
-
-
-def free_port() -> int:
-    """Return a free port that the system gives to no client before it is used, which may take a minute."""
-    while True:
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("", port := 20_000 + secrets.randbelow(12_000)))
-            return port
 
 
 @contextmanager

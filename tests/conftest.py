@@ -20,9 +20,9 @@ import torch
 from hypothesis import HealthCheck, settings
 from warm import Group, Program
 
+from e1_trl.ports import free_port
 from e1_trl.processes import alone as outside_a_group  # in whose environment an engine has set variables
 from e1_trl.processes import kill_tree
-from e1_trl.trl_internals import free_port
 
 if TYPE_CHECKING:
     from vllm import LLM

@@ -150,8 +150,10 @@ def test_the_advantage_of_the_page_on_extending_blames_no_thought_that_was_cut()
 
 def test_the_kind_of_answer_of_the_page_on_extending_grades_letters() -> None:
     grader = example("letters")["KIND"].grader(None, 1)
-    grades = grader.grade(["It is B.", "Not A, but C.", "?"], [["B"], ["A"], ["A"]])
-    assert [str(grade.outcome) for grade in grades] == ["correct", "wrong", "unparseable"]
+    grades = grader.grade(
+        [r"\boxed{\text{(B) Vitamin C}}, not D", r"\boxed{I}", "It is", r"\boxed{?}"], [["B"], ["A"]] * 2
+    )
+    assert [str(grade.outcome) for grade in grades] == ["correct", "wrong", "unboxed", "unparseable"]
 
 
 def test_the_example_of_a_row_of_ones_own_has_the_name_of_no_published_row() -> None:

@@ -1,9 +1,12 @@
 """The end of the thinking in models of today: what their chat templates open and close, by token ids."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from conftest import DATA
 from datasets import Dataset
+from transformers import AutoTokenizer
 
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.errors import UserError
@@ -169,6 +172,18 @@ def test_a_question_about_markers_closes_nothing() -> None:
     assert marker.state_of(tokenizer("A text that ends in </think> \n")["input_ids"]) is CLOSED
     begun = tokenizer("Why? <think>\nOkay," + " so" * 99)["input_ids"]  # which vLLM counts as thinking, too
     assert marker.state_of(begun) is OPENED and marker.state_of(begun[:4]) is NOTHING
+
+
+def test_an_opener_that_is_merged_with_a_blank_in_front_of_it_is_found() -> None:
+    path = DATA / "tokenizers" / "deepseek-r1-distill-qwen"
+    if not path.exists():
+        pytest.skip(f"{path} is not on this machine")
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    parts = [tokenizer.encode(text, add_special_tokens=False) for text in ("Assistant: <", "think", ">")]
+    marker = replace(
+        Marker.from_tokenizer(tokenizer), opener_ids=(*tokenizer.encode("<th", add_special_tokens=False), 1)
+    )
+    assert marker.state_of([each for part in parts for each in part]) is OPENED
 
 
 @pytest.mark.parametrize("name", ["qwen3_5_nothink", "qwen3", "nemotron_3_nano"])

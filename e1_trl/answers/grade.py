@@ -29,6 +29,7 @@ class Outcome(enum.StrEnum):
     UNGRADED = "ungraded"  # the grader failed, not the program: neither right nor wrong
 
 
+PASSING = (Outcome.UNGRADED, Outcome.TIMED_OUT, Outcome.CRASHED)  # a loaded machine may have caused them
 # Outcomes of programs other than correct and wrong.
 PROGRAM_FAULTS = (
     Outcome.CRASHED,

@@ -29,8 +29,7 @@ INSTRUCTION = "Let's think step by step and output the final answer within \\box
 # Limits of one program on one test. Wall time ends programs that sleep; on a loaded machine, right programs wait, too.
 MEMORY = 2**32  # bytes
 OUTPUT = 2**24  # bytes
-WALL = 4  # times the CPU time
-PATIENCE = 10.0  # seconds of wall time besides
+PATIENCE = 10.0  # seconds of wall time besides the CPU time on a busy machine
 
 
 def read_texts(row: Row, column: str, arguments: GradingArguments) -> list[str]:
@@ -103,12 +102,12 @@ def _try_mathematics(row: Row) -> list[Trial]:
 
 
 def _program_grader(arguments: GradingArguments, workers: int) -> Grader:
-    from e1_trl.answers.programs.grader import ProgramGrader
+    from e1_trl.answers.programs.grader import SLOWED, ProgramGrader
     from e1_trl.answers.programs.sandbox.isolation import choose
     from e1_trl.answers.programs.sandbox.process import Limits
 
     cpu = arguments.grading_time_limit
-    limits = Limits(cpu=cpu, wall=WALL * cpu + PATIENCE, memory=MEMORY, output=OUTPUT)
+    limits = Limits(cpu=cpu, wall=SLOWED * cpu + PATIENCE, memory=MEMORY, output=OUTPUT)
     return ProgramGrader(limits, workers, choose())
 
 

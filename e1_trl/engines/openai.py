@@ -112,9 +112,12 @@ class Client:
         """
         answer = await self.ask("completions", body)
         try:
-            return {**answer["choices"][0]}
+            choice = {**answer["choices"][0]}
         except (KeyError, IndexError, TypeError) as error:
             raise ServerError(f"malformed response from {self.base_url}: {error!r}", 200) from error
+        if choice.get("finish_reason") == "abort":  # so vLLM ends all requests when it is stopped
+            raise ServerError(f"{self.base_url} has given up a request")
+        return choice
 
     async def ask(self, path: str, body: Mapping[str, Any]) -> Any:
         """Post a request, and return the JSON of its answer; raise as `sample`."""

@@ -25,7 +25,7 @@ from e1_trl.rollout import Request, Segment
 from e1_trl.seeds import seed_of
 
 MOST_IN_FLIGHT = 2048  # requests; each has a connection of this process
-RETRIES = 40  # with pauses of up to 8 s, the server may be away for five minutes
+RETRIES = 120  # with pauses of up to 8 s, the server may be away for a quarter of an hour
 LONGEST_PAUSE = 8.0  # seconds between two tries
 SLOWEST = 5.0  # tokens per second that any server samples of a sequence
 BUSY = 1800.0  # seconds for which the server may be away, or busy with the requests of others
@@ -105,7 +105,7 @@ class ServerEngine:
                 wait([asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop)], timeout=10.0)
 
     async def _sample(self, request: Request) -> Segment:
-        """Sample a segment, and try again for some minutes while the server is away or overloaded."""
+        """Sample a segment, and try again for a quarter of an hour while the server is away or overloaded."""
         body = {**RETURNED, **request_parameters(request, self._marker, self._sampling)}
         if self._seed is not None:
             body["seed"] = seed_of(self._seed, *request.name, len(request.prompt_ids))

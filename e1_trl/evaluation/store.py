@@ -22,7 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from e1_trl.answers.grade import Grade, Outcome
+from e1_trl.answers.grade import PASSING, Grade, Outcome
 from e1_trl.atomic import StoreError, make_folder, write_atomically
 from e1_trl.budget import Budget
 from e1_trl.evaluation.methods import Cell
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 FILE = "segments.sqlite"
 FORMAT = 4  # of the folder; an older one is refused
-UNTOLD = ("prompts", "date")  # facts that are not compared with a folder that is too old to have them
+UNTOLD = ("prompts", "date", "request_seeds")  # facts that are not compared with a folder that is too old to have them
 TABLES = """
 CREATE TABLE IF NOT EXISTS legs (
     problem, sample, branch, start, before, stop, checksum, token_ids,
@@ -44,7 +44,6 @@ CREATE TABLE IF NOT EXISTS legs (
 CREATE TABLE IF NOT EXISTS cells (method, budget, problems, samples, made_by);
 CREATE TABLE IF NOT EXISTS grades (key PRIMARY KEY, grade) WITHOUT ROWID;
 """
-PASSING = (Outcome.UNGRADED, Outcome.TIMED_OUT, Outcome.CRASHED)  # outcomes that a loaded machine may have caused
 SYNC_PAGES = 64  # of 4 KiB between syncs; a crash of the node may lose them, a kill of the process does not
 
 
@@ -227,6 +226,8 @@ def _compare(folder: Path, ours: Mapping[str, Any]) -> None:
     """Check that what is in the folder, if anything, was sampled with these facts."""
     if not (theirs := read_facts(folder)):
         return
+    if "versions" in theirs:  # of the packages that have a say now
+        theirs["versions"] = {name: theirs["versions"].get(name) for name in ours.get("versions", {})}
     for name in {**ours, **theirs}:  # the format first
         if theirs.get(name) != ours.get(name) and (name in theirs or name not in UNTOLD):
             raise StoreError(

@@ -12,7 +12,13 @@ from typing import Any, Self
 
 import pandas as pd
 
-LATER = ("vocabulary", "prompts", "independent", "grading_time_limit")  # conditions that older tables do not tell
+LATER = (
+    "vocabulary",
+    "prompts",
+    "independent",
+    "grading_time_limit",
+    "request_seeds",
+)  # conditions that older tables do not tell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +47,11 @@ class Conditions:
     engine: Mapping[str, Any]  # arguments of the engine; a server has its own
     versions: Mapping[str, str]  # of the packages that have a say in the samples
     logit_bias: Mapping[str, float] | None = None  # numbers added to logits, by token id; `None`: nothing
-    vocabulary: str | None = None  # digest of the tokenizer's; `None`, as in the three that follow: not recorded
+    vocabulary: str | None = None  # digest of the tokenizer's; `None`, as in the four that follow: not recorded
     prompts: str | None = None  # digest of them as token ids
     independent: bool | None = None  # whether budgets and methods shared no samples
     grading_time_limit: float | None = None  # seconds
+    request_seeds: bool | None = None  # whether a server was given a seed for each request
 
     def values(self) -> dict[str, Any]:
         """Return all conditions by name, in their order, with the methods' options in the place of `options`."""

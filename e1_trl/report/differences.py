@@ -1,7 +1,7 @@
 """Paired differences between rows: methods against separate budgeting, and models against each other."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import combinations
 
@@ -90,7 +90,10 @@ def _over_reference(measured: Sequence[Measured], one: Measured) -> list[Differe
     line = [other for other in separate if other.asked == one.asked]
     found = [Difference.of(one, other) for other in line if other.row.budget == one.row.budget]
     at_tokens = statistics.minus_interpolated(one.scores, [other.scores for other in line])
-    return found if at_tokens is None else [*found, Difference.of(one, line[0], at_tokens)]
+    if at_tokens is None:
+        return found
+    unlike = dict.fromkeys(name for other in line for name in one.unlike(other))
+    return [*found, replace(Difference.of(one, line[0], at_tokens), unlike=tuple(unlike))]
 
 
 def differences(measured: Sequence[Measured]) -> list[Difference]:

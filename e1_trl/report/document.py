@@ -40,6 +40,7 @@ NOT_COMPARED = (
     "**Not compared**, since differences need equally many answers to the same problems (the same commands with equal "
     "--samples and --max_problems add what is missing)"
 )
+AGAIN = "a loaded machine may be why, and the same `e1 eval` grades them again"
 ALONE = f"**Not compared with {REFERENCE}**, which has neither their budget nor rows with fewer and with more tokens"
 AT_THE_SAME_BUDGET = (
     "Paired differences of accuracy, in points. The same budget is not the same number of tokens: both are given."
@@ -182,6 +183,10 @@ def notes(report: Report) -> list[str]:
     worst = max(report.rows, key=lambda row: row.eos_ratio)
     if warning := warn_of_eos(worst.eos_ratio, f"{worst.model}, {worst.method} {worst.budget}"):
         found.append(f"**Many thoughts end without an answer**; {warning}.")
+    worst = max(report.rows, key=lambda row: row.ungraded)
+    if worst.ungraded:
+        said = f"of {worst.ungraded:.1%} of the answers of {worst.model}, {worst.method} {worst.budget}"
+        found.append(f"**Grading failed or took too long** {said}, which count as not right; {AGAIN}.")
     paired = {(each.model, each.method, each.budget) for each in report.differences if each.model == each.minus_model}
     separate = {row.model for row in report.rows if row.method == REFERENCE}
     own = [row for row in report.rows if row.model in separate and row.method != REFERENCE]

@@ -128,10 +128,10 @@ def choose_places(answers: pd.DataFrame, most: int) -> list[Place]:
 
 def _data(evaluations: Sequence[tuple[str, Path]], places: Sequence[Place]) -> dict[str, Any]:
     """Collect the data of the page's script: answers at as many places as fit, each place as a compressed text."""
-    where = [(name, "in", sorted({place[at] for place in places})) for at, name in enumerate(PLACE)]
+    where = [[(name, "=", value) for name, value in zip(PLACE, place, strict=True)] for place in places]
     columns = [*samples.FIGURES, *TEXTS]
     tables = [samples.read(folder, columns, where).assign(model=name) for name, folder in evaluations]
-    answers = pd.concat(tables).merge(pd.DataFrame(places, columns=PLACE))
+    answers = pd.concat(tables)
     answers = answers.assign(
         final_outcome=final_outcome(answers), budget=[samples.budget_of(row) for _, row in answers.iterrows()]
     )

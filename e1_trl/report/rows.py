@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from e1_trl.answers.grade import Outcome
+from e1_trl.answers.grade import PASSING, Outcome
 from e1_trl.answers.mathematics.numerals import works_out
 from e1_trl.checkpoints.budget_file import Point
 from e1_trl.report import statistics
@@ -44,7 +44,8 @@ class Row(Point):
 
     Programs have no `maj_at_k`, since equal programs need not be equal texts. Their `faults` hold the share of each
     outcome but right and wrong (`ungraded`: the grader failed). Other answers have no `faults`: `unparseable` is the
-    share of all outcomes that have no field here, such as unreadable, without a box, timed out, or crashed.
+    share of all outcomes that have no field here, such as unreadable and without a box, and `ungraded` a part of it:
+    timed out, crashed, or that the grader failed.
 
     `seed` is that of the sampling, `commit` the version of e1_trl that finished the sampling, `graded_by` the grader's
     version.
@@ -74,6 +75,7 @@ class Row(Point):
     faults: dict[str, float] = field(default_factory=dict)
     worked_in_box: float = 0.0
     prompt_ratio: float = 0.0
+    ungraded: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -194,6 +196,7 @@ def _row(answers: pd.DataFrame, scores: statistics.Scores, conditions: Condition
         commit=first["commit"],
         graded_by=first["graded_by"],
         faults={str(fault): _mean(outcome == fault) for fault in kind.faults},
+        ungraded=0.0 if kind.faults else _mean(outcome.isin(PASSING)),
         worked_in_box=_mean(answers["answer"].fillna("").map(works_out)) if kind.boxed else 0.0,
         **{f"{end}_ratio": _mean(own) for end, own in ended.items()},
     )

@@ -147,6 +147,8 @@ def write(parts: pd.DataFrame | Iterable[pd.DataFrame], folder: Path) -> None:
             for part in made_parts():
                 file.write_table(pa.Table.from_pandas(part, schema=SCHEMA, preserve_index=False))
 
+    for left in folder.glob(f".{FILE}.*"):  # by one that was killed; the folder is locked
+        left.unlink()
     try:
         write_atomically(folder / FILE, write_parts)
     except StoreError:

@@ -40,8 +40,8 @@ CONNECTIONS = 2048  # at a time, where the system allows them: two for a request
 GONE = 499  # status in the log for a client that has left
 ANSWERED = ("/v1/chat/completions", "/v1/completions")
 FAULTS_OF_CLIENTS = (400, 404, 413, 422, 429, 501, 503)  # statuses of the server that are passed on, with its message
-# The request of a client that leaves is cancelled. When the proxy stops, answers have 20 seconds to end in.
-RUNNING: Any = {"handler_cancellation": True, "access_log": None, "shutdown_timeout": 20.0, "print": logger.info}
+# The request of a client that leaves is cancelled. When the proxy stops, answers have 20 seconds: aiohttp waits twice.
+RUNNING: Any = {"handler_cancellation": True, "access_log": None, "shutdown_timeout": 10.0, "print": logger.info}
 RECORD: ContextVar[dict[str, Any]] = ContextVar("record")  # id and description of this task's request
 
 
@@ -100,6 +100,8 @@ class Server:
             refused = _explain(request, error)
             status = refused.status
             response = web.json_response(refused.as_json(), status=status)
+        except ConnectionError as error:  # writing to a client may be what notices that it has left
+            raise asyncio.CancelledError from error
         except Exception:  # a bug, whose traceback aiohttp logs
             status = 500
             raise

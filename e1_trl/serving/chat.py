@@ -23,6 +23,7 @@ from e1_trl.budget import Budget
 from e1_trl.command_line import CommandParser
 from e1_trl.engines.engine import CPU_CACHE
 from e1_trl.errors import UserError, run_command
+from e1_trl.ports import free_port
 from e1_trl.serving.model import Model, ModelArguments, read_model
 from e1_trl.serving.request import ParsedRequest
 from e1_trl.serving.response import ask
@@ -42,12 +43,12 @@ def start_server(arguments: ModelArguments, options: Sequence[str]) -> Iterator[
 
     *_, config = read_model(arguments)  # raises in front of half a minute of starting
     Console().print("starting vLLM; half a minute for a small model, minutes for a large one", style="dim")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     line = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", arguments.model]
     line += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", arguments.name]
     line += ["--uvicorn-log-level", "error", "--reasoning-config", config, *(() if is_available() else ON_CPUS)]
-    line += [*(["--revision", arguments.revision] if arguments.revision else []), *options]
+    line += ["--revision", arguments.revision] if arguments.revision else []
+    line += [*(["--trust-remote-code"] if arguments.trust_remote_code else []), *options]
     # On a CPU vLLM would take nearly all memory for its cache, and refuse to start where that is not free.
     quiet = {"VLLM_CPU_KVCACHE_SPACE": str(CPU_CACHE // 2**30), "VLLM_LOGGING_LEVEL": "ERROR"}
     environment = {**quiet, **os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
@@ -113,7 +114,8 @@ class Chat:
         self._note(f"\n{part['thinking_end']}, {thinking} + {solved} tokens{cut} of {self._budget}")
 
     def _print(self, text: str, style: str = "") -> None:
-        self._console.print(text.translate(CONTROL), style=style, end="", markup=False, highlight=False, soft_wrap=True)
+        plain = {"markup": False, "highlight": False, "emoji": False, "soft_wrap": True}
+        self._console.print(text.translate(CONTROL), style=style, end="", **plain)
 
     def _note(self, text: str) -> None:
         self._print(text + "\n", "italic cyan")

@@ -5,6 +5,7 @@ the thinking budget and what the prompt holds after the opener, and for at most 
 token ids say how the thinking ended, and the solution is cut after its own budget.
 """
 
+import asyncio
 import json
 import shlex
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from e1_trl.checkpoints.budget_file import FILE, BudgetInfo, Effort
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.checkpoints.efforts import make_efforts
 from e1_trl.engines.engine import end_ids
-from e1_trl.engines.openai import RETURNED, Client, ServerError
+from e1_trl.engines.openai import CONNECTING, RETURNED, Client, ServerError
 from e1_trl.errors import UserError, one_line, user_errors
 from e1_trl.marker import MARKER, OPENERS, Marker, PromptState
 from e1_trl.serving.request import BudgetPresets, ParsedRequest, RefusedError
@@ -130,11 +131,13 @@ class Model:
             context = await upstream.context()
             if context is None:
                 raise UserError(f"{upstream.base_url} names no max_model_len of the model, as vLLM does; start vLLM")
+            close = ThinkingClose(marker, context)
+            if default.longest_prompt(close) < 1:
+                raise UserError(f"the budget {default} does not fit the server's context of {context} tokens")
             excess = await check_server(upstream, marker, config)
         except UserError:
             await upstream.close()
             raise
-        close = ThinkingClose(marker, context)
         left = context * 3 // 4 - (default.solution or 1) - close.forced_after(None)
         most = max(default.thinking or 0, left)
         if presets.most.thinking is not None:
@@ -144,7 +147,11 @@ class Model:
 
     async def tokenize(self, body: Mapping[str, Any]) -> list[int]:
         """Let the server make the token ids of a prompt; raise as `Client.ask`."""
-        return (await self.upstream.ask("../tokenize", body))["tokens"]  # beside /v1
+        try:
+            async with asyncio.timeout(CONNECTING):
+                return (await self.upstream.ask("../tokenize", body))["tokens"]  # beside /v1
+        except TimeoutError as error:
+            raise ServerError(f"{self.upstream.base_url} tokenizes nothing within {CONNECTING:.0f} s") from error
 
     async def limit(self, asked: ParsedRequest) -> Limits:
         """Let the server tokenize the prompts of a request, and find the limits of its answers, or refuse it."""
@@ -174,8 +181,9 @@ class Model:
         """
         marker = self.close.marker
         variables = asked.body.get("chat_template_kwargs", {})
-        opens = any(marker.state_of(each) is not PromptState.NOTHING for each in prompts)
-        if asked.budget.thinking != 0 or opens or "enable_thinking" in variables:
+        if asked.budget.thinking != 0 or "enable_thinking" in variables:
+            return {}, prompts
+        if any(marker.state_of(each) is not PromptState.NOTHING for each in prompts):
             return {}, prompts
         if "messages" in asked.body:  # as the template does it
             fields: Part = {"chat_template_kwargs": {**variables, "enable_thinking": False}}
@@ -200,10 +208,10 @@ class Model:
             except UserError as error:
                 raise RefusedError(str(error).partition(": ")[0]) from error
             forced = marker.forced_ids
-            opened = last_index(prompt_ids, marker.opener_ids) if state is PromptState.OPENED else -1
-            if opened < 0 and state is PromptState.OPENED:
-                raise RefusedError(f"the prompt merges {marker.opener!r} with what is beside it: vLLM cannot find it")
-            if opened >= 0 and last_index(prompt_ids[opened:], marker.ids) < 0:
+            if state is PromptState.OPENED:
+                opened = last_index(prompt_ids, marker.opener_ids)
+                if opened < 0 or last_index(prompt_ids[opened:], marker.ids) >= 0:
+                    raise RefusedError(f"the prompt merges {marker.opener!r} with what is beside it: vLLM misses it")
                 kept = max(0, thinking - self.excess)
                 thinking = thinking if kept else 0  # a budget as small cannot be kept, so there is no thinking
                 fields["thinking_token_budget"] = kept + len(prompt_ids) - opened - len(marker.opener_ids)

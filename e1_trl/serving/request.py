@@ -24,8 +24,9 @@ OBJECTS = ("reasoning", "thinking", "stream_options")
 BUDGETS = {each for each in (*THINKING, *SOLUTION, *LIMITS) if "." not in each}
 KNOWN = {*BUDGETS, "thinking", "reasoning", "reasoning_effort", "include_reasoning"}
 ANY_SIZE = Budget(None, None)
-UNSERVED = ("echo", "use_beam_search", "prompt_logprobs", "truncate_prompt_tokens")  # which other tokens would count in
-ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+# With which other tokens would count.
+UNSERVED = ("documents", "echo", "prompt_logprobs", "truncate_prompt_tokens", "use_beam_search")
+ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 class RefusedError(UserError):
@@ -102,7 +103,7 @@ def parse_request(content: Any, presets: BudgetPresets, forced: int) -> ParsedRe
     """Read the JSON of a request, or refuse it; `forced` is the number of tokens of a forced close."""
     if not isinstance(content, dict):
         raise RefusedError("the body must be a JSON object")
-    body = _flatten(content, presets.drop)
+    body = _flatten(content, presets)
     model = body.pop("model", presets.name)
     if (named := presets.read_name(model)) is not None:
         parts = {"model.thinking": named.thinking, "model.solution": named.solution}
@@ -118,7 +119,7 @@ def parse_request(content: Any, presets: BudgetPresets, forced: int) -> ParsedRe
     stop = [stop] if isinstance(stop, str) else stop
     if not isinstance(stop, list) or not all(isinstance(each, str) and each for each in stop):
         raise RefusedError(f"stop is {stop!r}; it must be a text or a list of texts")
-    _tell_template(body, presets, effort)
+    _tell_template(body, presets, effort, budget)
     return ParsedRequest(
         budget=budget,
         effort=effort,
@@ -128,15 +129,15 @@ def parse_request(content: Any, presets: BudgetPresets, forced: int) -> ParsedRe
         include_usage=body.get("stream_options.include_usage") is True,
         return_token_ids=body.pop("return_token_ids", False) is True,
         hides_thinking=hides,
-        body=presets.sampling | {key: value for key, value in body.items() if key.partition(".")[0] not in OBJECTS},
+        body={key: value for key, value in body.items() if key.partition(".")[0] not in OBJECTS},
     )
 
 
-def _flatten(content: dict[str, Any], drop: Sequence[str]) -> dict[str, Any]:
+def _flatten(content: dict[str, Any], presets: BudgetPresets) -> dict[str, Any]:
     """Return the fields that ask for something, with those of `OBJECTS` under names with a dot."""
     # vLLM refuses some empty values, which ask for nothing.
-    asks = {key: value for key, value in content.items() if value not in (None, [], {}, "") and key not in drop}
-    body = {key: content[key] for key in ("messages", "prompt") if key in content} | asks
+    asks = {key: value for key, value in content.items() if value not in (None, [], {}, "") and key not in presets.drop}
+    body = presets.sampling | {key: content[key] for key in ("messages", "prompt") if key in content} | asks
     if "tools" not in body:
         body.pop("tool_choice", None)
     if unknown := [each for each in body if re.search("budget|thinking|reasoning", each) and each not in KNOWN]:
@@ -194,12 +195,14 @@ def _take_budget(body: dict[str, Any], presets: BudgetPresets, effort: str | Non
     return budget
 
 
-def _tell_template(body: dict[str, Any], presets: BudgetPresets, effort: str | None) -> None:
+def _tell_template(body: dict[str, Any], presets: BudgetPresets, effort: str | None, budget: Budget) -> None:
     """Tell the chat template the effort, and check the roles: it leaves out messages of those that it does not know."""
     arguments = body.get("chat_template_kwargs", {})
     if not isinstance(arguments, dict) or BUDGETS & arguments.keys():
         raise RefusedError(f"chat_template_kwargs is {arguments!r}; it takes variables of the template, and no budget")
     if effort is not None and (known := presets.efforts[effort].chat_template_kwargs):
+        if budget.thinking == 0 and "enable_thinking" in known:
+            known = {**known, "enable_thinking": False}
         body["chat_template_kwargs"] = {**known, **arguments}
         level = body["chat_template_kwargs"].get("reasoning_effort")
         if "messages" in body and level in LEVELS and level != "none":

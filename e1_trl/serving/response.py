@@ -63,6 +63,12 @@ class TokenCount:
                 self._look_for_end()
         return len(token_ids)
 
+    def call(self) -> None:
+        """End the thinking where the model calls a tool from inside it, as some of vLLM's parsers let it."""
+        if self.end is None:
+            self.end = "closed" if self.is_thinking else "none"
+            self.thinking = self._graded = len(self.ids) * self.is_thinking
+
     def _look_for_opener(self) -> None:
         opener = self._marker.opener_ids
         begun = tuple(self.ids[self._blanks :])
@@ -105,12 +111,15 @@ class Choice:
         self._marker = marker
         self._held = ""  # the end of a text, which may become an opener, a marker, a forced or a stop text
         self._is_parsed = False  # the server has told thinking and solution apart
+        self._is_told = False  # how the thinking ended
         self._has_begun = False
 
     def take(self, choice: Part) -> None:
         """Take what is new, and change it into what the client gets."""
         token_ids = choice.pop("token_ids", None) or []
         had_ended = self.count.end is not None
+        if choice.get("delta", {}).get("tool_calls"):
+            self.count.call()
         kept = self.count.add(token_ids)
         if reason := choice.get("finish_reason"):
             self.count.finish(reason)
@@ -128,8 +137,9 @@ class Choice:
             choice["logprobs"][name] = (values or [])[start:kept]
         if self._asked.return_token_ids:
             choice["token_ids"] = token_ids[start:kept]
-        if reason or (self.count.end is not None and not had_ended):
+        if reason or (self.count.end is not None and not self._is_told):
             choice["thinking_end"] = self.count.end
+            self._is_told = True
         choice["finish_reason"] = reason
         self.done = bool(reason)
 

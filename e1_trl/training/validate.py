@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from e1_trl.training.recipe_as_run import E1ScriptArguments
 
-BATCH = 64  # problems
+BATCH = 1024  # problems
+MOST_WORKERS = 32  # a program may take gigabytes
 
 
 @dataclass
@@ -102,7 +103,7 @@ def validate(script_args: "E1ScriptArguments", mixture: "DatasetMixtureConfig", 
         raise UserError("neither the recipe's `exclude` nor `output` names a file to write")
     script_args.exclude = None
     mixture.test_split_size = None  # all problems are tried, whatever the seed holds out
-    with make_grader(script_args, len(os.sched_getaffinity(0))) as grader:
+    with make_grader(script_args, min(MOST_WORKERS, len(os.sched_getaffinity(0)))) as grader:
         problems = read_split(script_args, mixture, 0, True, script_args.dataset_train_split)
         if column not in problems.column_names:
             raise UserError(

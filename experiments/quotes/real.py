@@ -150,9 +150,9 @@ def trainings(rows: Rows) -> Iterator[str]:
     still, random = (
         [row["last_forced"] for base in BASES for row in rows.of(base, system, FREE, None)] for system in (E1, "random")
     )
-    generated = {row["generated_tokens"] for row in rows.rows if row["system"] in (E1, CUT, "grpo_free", "random")}
-    (tokens,) = {round(each, -4) for each in generated}
-    yield f"trained on the same problems and {tokens:,} [generated"
+    generated = [row["generated_tokens"] for row in rows.rows if row["system"] in (E1, CUT, "grpo_free", "random")]
+    ends = {f"{round(tokens, -4):,}" for tokens in (min(generated), max(generated))}
+    yield f"trained on the same problems and {' to '.join(sorted(ends))} [generated"
     yield f"training {100 * min(still):.1f} to {max(still):.1%} of its thoughts were still cut"
     yield f"budgets {100 * (1 - max(random)):.0f} to {1 - min(random):.0%} of the thoughts ended in time"
     tokens = [mean(rows, 1, system, "mean_thinking_tokens") for system in (BASE, CUT)]

@@ -172,11 +172,13 @@ SPELLINGS = {
     "choices with text": {
         C: r"""
             \textbf{(B) } 7 → B | \textbf{(B) } 7 → 7 | \textbf{(B)}\ 7 → \text{(B)} | B) 7 → 7 |
-            (B) \frac{1}{2} → 0.5 | 7 → \text{(B) } 7 | B → \text{(B) } 7 | \text{(B) } \text{north} → north
+            (B) \frac{1}{2} → 0.5 | 7 → \text{(B) } 7 | B → \text{(B) } 7 | \text{(B) } \text{north} → north |
+            \text{(B) Vitamin C} → B | \textbf{B}: 7 → B | \text{A. yes} → A | \textbf{(G) } 7 → G | F. foo → F
         """,
         W: r"""
             \textbf{(B) } 7 → C | \textbf{(B) } 7 → 8 | \textbf{(C) } 7 → \textbf{(B) } 7 |
-            \textbf{(A)} \textbf{(B)} 7 → B | (A) B → B | (B)(x+1) → x+1
+            \textbf{(A)} \textbf{(B)} 7 → B | (A) B → B | (B)(x+1) → x+1 |
+            \text{(C) Vitamin B} → B | \text{B} + 7 → B
         """,
         U: r"\textbf{(B) } 3 + 4 → 7",
     },

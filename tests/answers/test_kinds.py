@@ -21,15 +21,17 @@ def test_a_third_kind_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     arguments = ProblemArguments(grader="letters")
     rows = [{"problem": "Which is prime?", "choices": "A) 4 B) 5", "answer": "B"}]
     (row,) = make_problems(Dataset.from_list(rows), "choices", arguments)
-    assert row["prompt"][0]["content"] == "Which is prime?\nA) 4 B) 5" and row["answers"] == ["B"]
+    assert row["prompt"][0]["content"] == (
+        "Which is prime?\nA) 4 B) 5\nPut the letter of your choice within \\boxed{}."
+    ) and row["answers"] == ["B"]
     with make_grader(arguments, workers=1) as grader:
-        solutions = ["4 is not, so B", "B, no: A", "five"]
+        solutions = [r"4 is not, so \boxed{B}", r"\boxed{B}, no: \boxed{A}", r"\boxed{five}"]
         grades = grader.grade(solutions, [row["answers"]] * 3)
         assert [each.outcome for each in grades] == [Outcome.CORRECT, Outcome.WRONG, Outcome.UNPARSEABLE]
         before = grader.version
     assert arguments.answer_type.show(row) == "answers          ['B']"
-    assert before.startswith("letters 1, ") and make_grader(arguments, workers=1).version == before
-    (tmp_path / "letters.py").write_text((tmp_path / "letters.py").read_text().replace("A-D", "A-E"))
+    assert before.startswith("letters 2, ") and make_grader(arguments, workers=1).version == before
+    (tmp_path / "letters.py").write_text((tmp_path / "letters.py").read_text().replace("A-J", "A-E"))
     assert make_grader(arguments, workers=1).version != before, "what is graded by the old file would be kept"
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from e1_trl.answers.programs.sandbox.inside.values import plain
 from e1_trl.answers.programs.suite import Case, Rule, Suite, same_text, same_value
+from e1_trl.errors import UserError
 
 E = Rule.EXACT
 T = Rule.TOLERANT
@@ -54,6 +55,13 @@ T = Rule.TOLERANT
 )
 def test_a_text_is_right_under_these_rules(written: str, expected: str, rules: set[Rule]) -> None:
     assert {rule for rule in (E, T) if same_text(written, expected, rule)} == rules
+
+
+def test_a_program_that_does_nothing_passes_no_suite() -> None:
+    for expected, call in (("\n", None), ("null", "f")):
+        with pytest.raises(UserError, match="no test expects anything"):
+            Suite((Case("1", (expected,)), Case("2", (expected,))), call)
+    assert Suite((Case("1", ("",)), Case("2", ("3",))))
 
 
 @pytest.mark.parametrize(

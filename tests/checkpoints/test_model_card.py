@@ -87,6 +87,8 @@ def test_the_commands_and_the_program_of_the_card_are_well_formed(
     assert json.loads(config) == {"reasoning_start_str": "<think>", "reasoning_end_str": forced_text}
     assert budgeted == f"{BUDGETED} me/e1".splitlines()[1:]
     assert ('"max_tokens": ' in card(tmp_path).text) == (budget.thinking is not None)
+    publish(tmp_path, BudgetInfo("Answer:", "Answer:", 3, budget), origin, RECIPE, "me/e1")
+    assert '"reasoning_start_str": "<think>"' in code(card(tmp_path), "bash")[0]  # as `e1 serve` asks for
 
 
 def test_of_a_model_in_a_folder_nothing_is_invented(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from e1_trl.evaluation.store import Store
 from e1_trl.marker import Marker
 from e1_trl.rollout import Completion, Request, Rollout, ThinkingEnd
 
+ABORTED = 0  # in place of a status: the request is given up, as by a vLLM that is being stopped
 GREEDY = SamplingSettings(temperature=0.0)
 TOKENIZER = AutoTokenizer.from_pretrained(BASE)
 CLOSE = ThinkingClose(Marker.from_tokenizer(TOKENIZER), SERVED_CONTEXT)
@@ -76,7 +77,7 @@ def stub_of(respond: Callable[[int], int]) -> ServerStub:
 
     def answer(body: dict[str, Any]) -> Any:
         status = respond(body["prompt"][0])
-        return TOKEN if status == 200 else status
+        return {200: TOKEN, ABORTED: {**TOKEN, "finish_reason": "abort"}}.get(status, status)
 
     return ServerStub(answer)
 
@@ -132,7 +133,7 @@ def test_a_refusal_without_a_text_says_its_status() -> None:
         connect(stub).serve(requests_of((1,)), lambda *_: [])
 
 
-@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("status", [429, 503, ABORTED])
 def test_a_server_that_is_away_for_a_while_is_asked_again(status: int) -> None:
     answered: list[int] = []
     tries: list[int] = []

@@ -88,8 +88,13 @@ def tokens(output: Path) -> dict[tuple[str, int, int], list[int]]:
 
 @pytest.mark.parametrize(
     ("written", "left_out"),
-    [({"gentle": None}, {"logit_bias", "prompts", "date"}), ({"gentle": None}, {"prompts", "date"}), ({}, set())],
-    ids=["7b258f4", "abc65e9", "now"],
+    [
+        ({"gentle": None}, {"logit_bias", "prompts", "date", "request_seeds"}),
+        ({"gentle": None}, {"prompts", "date", "request_seeds"}),
+        ({}, {"request_seeds"}),
+        ({}, set()),
+    ],
+    ids=["7b258f4", "abc65e9", "329de95", "now"],
 )
 def test_a_folder_of_an_earlier_version_is_resumed_as_it_is(
     written: dict[str, Any], left_out: set[str], run: Run, tmp_path: Path
@@ -102,6 +107,7 @@ def test_a_folder_of_an_earlier_version_is_resumed_as_it_is(
         *("format", "model", "dataset", "vocabulary", "chat_template", "chat_template_kwargs", "instruction"),
         *("max_prompt_length", "marker", "forced_text", "s1", "s1_waits", "context", "sampling", "seed", "independent"),
         *("engine", "versions", "thinking_from", "response", "logit_bias", "prompts", "date"),
+        "request_seeds",
     }
     assert facts["sampling"].keys() == {"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "extra"}
     assert all(re.fullmatch(r"(thinking|solution)/\d+/[0-9a-f]{16}", str(branch)) for _, _, branch, *_ in before[1])

@@ -127,7 +127,8 @@ def test_a_problem_is_asked_for_its_answer_and_a_prompt_only_if_the_recipe_says_
     row: dict[str, Any], instruction: str | None, prompt: Any
 ) -> None:
     (made,) = make([{**row, "solution": "2"}], instruction=instruction)
-    assert (made["prompt"], made["problem"], made["key"]) == (prompt, QUESTION, identity(QUESTION))
+    asked = f"2 + 2?\n\n{QUESTION}" if len(prompt) == len(TURNS) else QUESTION
+    assert (made["prompt"], made["problem"], made["key"]) == (prompt, asked, identity(asked))
 
 
 def test_answers_are_not_needed_where_nothing_grades_them() -> None:
@@ -207,6 +208,19 @@ def test_rows_that_cannot_be_used_are_left_out_and_the_first_named(caplog: pytes
         "rows: 6 of 900 rows cannot be used (row 10, column 'answer': ''; row 160, column 'answer': ''; "
         "row 310, column 'answer': ''; …); they are left out"
     ]
+
+
+def test_a_conversation_is_named_by_all_that_its_user_says_and_holds_no_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    last = {"role": "user", "content": "Box it."}
+    reply = {"role": "assistant", "content": "2"}
+    talks = [[{"role": "user", "content": text}, reply, last] for text in ("1 + 1?", "2 + 2?")]
+    blank = [{"role": "system", "content": ""}, ASKED]
+    rows = [{"problem": talk, "answer": "2"} for talk in (*talks, blank, [ASKED, reply])]
+    problems = make(rows, max_unusable=0.5, instruction="")
+    assert problems["problem"][:] == ["1 + 1?\n\nBox it.", "2 + 2?\n\nBox it.", ASKED["content"]]
+    assert len(set(problems["key"])) == 3 and "1 of 4 rows cannot be used (row 3, " in caplog.text
 
 
 def test_more_rows_that_cannot_be_used_than_allowed_are_an_error() -> None:

@@ -9,6 +9,7 @@ from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from e1_trl.errors import UserError
 from e1_trl.marker import Marker
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
@@ -77,6 +78,18 @@ def test_long_prompts_are_dropped_and_counted_with_what_the_chat_template_adds(
     tokenizer.chat_template = None
     with pytest.raises(ValueError, match=r"^the tokenizer .* has no chat template"):
         drop_long(problems, tokenizer, 9, {}, CLOSE)
+
+
+def test_a_text_with_a_second_beginning_or_an_end_of_its_tokenizer_is_refused() -> None:
+    path = DATA / "tokenizers" / "deepseek-r1-distill-qwen"
+    if not path.exists():
+        pytest.skip(f"{path} is not on this machine")
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    for text, said in (("{bos}Why?", "begins with .* twice"), ("Why?{eos}", "ends in")):
+        text = text.format(bos=tokenizer.bos_token, eos=tokenizer.eos_token)
+        with pytest.raises(UserError, match=f"^a prompt {said}"):
+            drop_long(Dataset.from_dict({"prompt": [text]}), tokenizer, 99, {}, CLOSE)
+    assert len(drop_long(Dataset.from_dict({"prompt": ["Why?"]}), tokenizer, 99, {}, CLOSE)) == 1
 
 
 def test_prompts_are_measured_once_and_found_again(tmp_path: Path) -> None:

@@ -82,6 +82,14 @@ def test_a_report_says_how_answers_were_asked_for_and_what_is_not_alike(tmp_path
     assert own == [(["base"], 0), (["e1"], 20)]
 
 
+def test_a_report_says_how_much_was_not_graded(tmp_path: Path) -> None:
+    part = cell(right(4, 10), 16)
+    part.loc[part.index[:2], "outcome"] = ["timed_out", "crashed"]
+    text, results = reported(tmp_path / "report", str(stored(tmp_path / "answers", part)))
+    assert "**Grading failed or took too long** of 20.0% of the answers of m, separate 16+8" in text
+    assert results["rows"][0]["ungraded"] == 0.2 <= results["rows"][0]["unparseable"]
+
+
 def test_a_report_warns_of_thoughts_without_an_answer_and_of_models_that_are_not_compared(
     tmp_path: Path, evaluations: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -170,6 +170,12 @@ def test_models_are_compared_by_the_same_method_and_name_what_else_was_not_alike
     ]
 
 
+def test_a_difference_at_the_same_tokens_names_what_is_unlike_on_the_whole_line() -> None:
+    separate = [cell(right(4, 10), 96), cell(right(8, 10), 396).assign(commit="new")]
+    _, tokens = differing(*separate, cell(right(6, 10), 96, method="truncation", thinking_tokens=196))
+    assert tokens.alike is Alike.TOKENS and tokens.unlike == ("commit",)
+
+
 def test_a_mixed_model_is_compared_with_separate_budgeting_of_both() -> None:
     mixed = cell(right(7, 10), 16, model="a → b", method="mixed")
     found = measured(cell(right(2, 10), 16, model="a"), cell(right(9, 10), 16, model="b"), mixed)

@@ -12,8 +12,8 @@ from typing import Any
 from aiohttp import web
 from conftest import BASE
 
+from e1_trl.ports import free_port
 from e1_trl.serving.app import RUNNING, ServeArguments, make_app
-from e1_trl.trl_internals import free_port
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 20) -> bool:

@@ -23,11 +23,11 @@ from e1_trl import cli
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError
 from e1_trl.marker import Marker, PromptState
+from e1_trl.ports import free_port
 from e1_trl.serving import app, chat
 from e1_trl.serving.model import Limits
 from e1_trl.serving.request import ParsedRequest
 from e1_trl.serving.response import Choice
-from e1_trl.trl_internals import free_port
 
 BUDGET = ["--budget", "8+8"]
 MODELS = [{"id": "base", "max_model_len": SERVED_CONTEXT}, {"id": "nano", "parent": "base"}]  # an adapter
@@ -76,6 +76,10 @@ REMEDY = "start a server there, as `vllm serve MODEL`, or name another address"
             f"STUB serves base, nano, other, not '{BASE}'; set served_model_name to one of",
         ),
         (["--upstream", "STUB", "--served_model_name", "other", *BUDGET], "STUB names no max_model_len of the model"),
+        (
+            ["--upstream", "STUB", "--served_model_name", "nano", "--budget", "900+8"],
+            "does not fit the server's context",
+        ),
         (["--upstream", NOWHERE, *BUDGET, "--sampling", "[]"], "it must be a JSON object"),
         (["--upstream", NOWHERE, *BUDGET, "--max_budget", "8"], "budget '8' must read"),
         (["--upstream", NOWHERE, *BUDGET, "--efforts", "low:8+8"], "budget '' must read"),

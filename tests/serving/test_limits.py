@@ -49,7 +49,7 @@ def test_budgets_become_limits_of_one_request(
 def test_an_opener_of_more_tokens_than_the_thinking_takes_none_of_the_solution() -> None:
     marker = replace(MARKER, opener_ids=(27, 28, 29))
     for budget, thinking in (("1+6", 3), ("3+6", 3), ("8+6", 8)):
-        found = limits_of([[2, 4]], budget, marker=marker)
+        found = limits_of([[2, 3]], budget, marker=marker)
         assert (found.thinking, found.fields["max_tokens"]) == (thinking, thinking + 1 + 6)
 
 
@@ -70,6 +70,12 @@ def test_other_prompts_stay_as_they_are(prompt: list[int]) -> None:
 def test_prompts_that_hold_different_parts_of_a_thinking_are_refused(prompts: list[list[int]]) -> None:
     with pytest.raises(RefusedError, match="different parts of a thinking"):
         limits_of(prompts, "0+8")
+
+
+def test_a_prompt_whose_opener_vllm_would_miss_is_refused() -> None:
+    marker = replace(MARKER, opener_ids=(27, 28))  # two tokens, which the prompt has as one
+    with pytest.raises(RefusedError, match="merges '<think>' with what is beside it"):
+        limits_of([OPENED], "8+8", marker=marker)
 
 
 def test_a_closed_prompt_without_room_for_an_answer_is_refused() -> None:

@@ -90,6 +90,10 @@ def test_a_level_of_effort_is_the_nearest_that_the_model_has(word: str, used: st
     assert own.body["chat_template_kwargs"] == {"enable_thinking": True, "tone": "dry"}
 
 
+def test_an_effort_turns_no_thinking_on_that_has_no_budget() -> None:
+    assert ask(reasoning_effort="low", thinking_budget=0).body["chat_template_kwargs"] == {"enable_thinking": False}
+
+
 def test_an_effort_that_a_template_is_told_is_told_to_vllm_too() -> None:
     told = {word: Effort(Budget(8, 8), {"reasoning_effort": word}) for word in ("none", "high", "loud")}
     presets = BudgetPresets("ORG/E1", Budget(8, 8), told)
@@ -108,6 +112,8 @@ def test_a_refusal_lists_no_effort_that_is_refused() -> None:
 @pytest.mark.parametrize(
     ("fields", "status", "message"),
     [
+        ({"documents": [{"text": "a"}]}, 400, "documents is not served with budgets"),
+        ({"messages": [{"role": "function", "content": "a"}]}, 400, "the role 'function'"),
         ({"thinking_budget": 7, "thinking_token_budget": 8}, 400, "thinking_budget is 7, thinking_token_budget is 8"),
         ({"reasoning_effort": "none", "thinking_budget": 7}, 400, "budget is 7, reasoning_effort.none is 0; send one"),
         ({"reasoning_effort": "none", "model": "ORG/E1@12+34"}, 400, "model.thinking is 12, reasoning_effort.none is"),
@@ -189,6 +195,8 @@ def test_what_asks_for_no_budget_passes_to_vllm() -> None:
     thought = [{"role": "assistant", "reasoning_content": "a"}]
     assert ask(messages=thought).body["messages"] == [{"role": "assistant", "reasoning": "a"}]  # as vLLM renames it
     asked = ask(stop="\n", stream=True, stream_options={"include_usage": True}, include_reasoning=False)
+    preset = BudgetPresets("ORG/E1", Budget(8, 8), {}, sampling={"stop": ["a"], "max_tokens": 9})
+    assert (ask(preset).stop, ask(preset).budget.total, "stop" in ask(preset).body) == (["a"], 9, False)
     assert asked.stop == ["\n"] and asked.stream and asked.include_usage and asked.hides_thinking
     assert ask(reasoning={"exclude": True}).hides_thinking and not ask().hides_thinking and not ask().stream
 

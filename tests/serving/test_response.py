@@ -204,6 +204,19 @@ def test_a_blank_that_the_tokenizer_leaves_out_stays_in_front_of_a_solution(size
     assert told == " b"
 
 
+def test_a_tool_that_is_called_from_inside_the_thinking_ends_it() -> None:
+    marker = Marker("</t>", (5,), (5,), 1, "<t>", (4,), (), spell)
+    call = {"index": 0, "function": {"name": "f", "arguments": "{}"}}
+    for state, end, tokens in ((PromptState.OPENED, "closed", (1, 0, 3)), (PromptState.CLOSED, "prompt", (0, 0, 4))):
+        choice = Choice(Limits(state, 8, (5,), 3, {}), marker, ParsedRequest(Budget(8, 3), None, "m", {}))
+        first = {"index": 0, "delta": {"reasoning": "a"}, "token_ids": [20]}
+        choice.take(first)
+        last = {"index": 0, "delta": {"tool_calls": [call]}, "token_ids": [21, 22, 23]}
+        choice.take(last)
+        assert (first.get("thinking_end"), last["thinking_end"]) == ("prompt" if end == "prompt" else None, end)
+        assert last["finish_reason"] == "length" and choice.count.parts == (*tokens[:2], 3)
+
+
 def test_a_tool_call_within_the_budget_takes_no_text_beyond_it_along() -> None:
     marker = Marker("</t>", (5,), (5,), 1, "<t>", (4,), (), spell)
     limits = Limits(PromptState.OPENED, 8, (5,), 3, {})

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 from clients import FOLDER, QUESTION, SECONDS, skip
 
-from e1_trl.trl_internals import free_port
+from e1_trl.ports import free_port
 
 # Without accounts, other providers, documents and the network.
 WEBUI = {"WEBUI_AUTH": "False", "WEBUI_SECRET_KEY": "none", "OFFLINE_MODE": "true", "HF_HUB_OFFLINE": "1"}

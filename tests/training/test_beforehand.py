@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config, Qwe
 from e1_trl.errors import UserError
 from e1_trl.train import main
 from e1_trl.training.advantages import grpo
-from e1_trl.training.beforehand import check_advantage, check_precision, warn_beforehand
+from e1_trl.training.beforehand import check_advantage, check_precision, let_save, warn_beforehand
 from e1_trl.training.named_rewards import TRLS_REWARDS, format_reward
 from e1_trl.training.trainer import E1Trainer
 
@@ -42,6 +42,16 @@ def test_weights_of_16_bits_are_refused_without_masters_in_fp32(tmp_path: Path) 
     for args, model in refused:
         with pytest.raises(UserError, match=r"^dtype is b?float16, .*: 16-bit weights have no fp32 master copy with"):
             check_precision(args, model)
+
+
+def test_a_model_whose_sampling_values_are_off_can_be_saved(tmp_path: Path) -> None:
+    model = small()
+    assert model.generation_config is not None
+    model.generation_config.temperature = 0.6
+    with pytest.raises(ValueError, match="GenerationConfig is invalid"):
+        model.save_pretrained(tmp_path)
+    let_save(model)
+    model.save_pretrained(tmp_path)
 
 
 def test_weights_in_fp32_masters_and_adapters_in_fp32_are_trained(

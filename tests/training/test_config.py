@@ -40,6 +40,7 @@ def test_lengths_follow_from_the_budget(
 ) -> None:
     args = config(**{"thinking_budget": 100, "solution_budget": 50, "max_prompt_length": 20, **fields})
     assert args.vllm_importance_sampling_mode == "token_truncate"
+    assert args.disable_dropout and args.router_aux_loss_coef == 0
     before = (args.max_completion_length, args.vllm_max_model_length)
     assert args.fit(marker, model_context=1000) == (ThinkingClose(marker, context), completion)
     assert (args.max_completion_length, args.vllm_max_model_length) == before

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from e1_trl.trl_internals import free_port
+from e1_trl.ports import free_port
 
 CLIENTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 

@@ -18,10 +18,10 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from e1_trl.checkout import commit
+from e1_trl.ports import free_port
 from e1_trl.provenance import Provenance
 from e1_trl.report.card import main as card
 from e1_trl.report.training_log import TrainingLog
-from e1_trl.trl_internals import free_port
 
 pytestmark = [pytest.mark.engine, pytest.mark.distributed]
 

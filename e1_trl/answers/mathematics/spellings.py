@@ -72,9 +72,11 @@ DOMAIN = re.compile(
 )
 RELATION = re.compile(r"=|\\equiv(?![a-zA-Z])")
 CHOICE = re.compile(
-    r"^\s*(?:\\(?:text|math)(?:bf|rm|it)?\s*\{\s*\(?([A-E])[).:]\s*\}|\(?([A-E])[).:]\s)\s*(\S.*)$", re.DOTALL
+    r"^\s*(?:\\(?:text|math)(?:bf|rm|it)?\s*\{\s*\(?([A-J])(?:[).:]\s*\}|\}\s*[).:])|\(?([A-J])[).:]\s)\s*(\S.*)$",
+    re.DOTALL,
 )
-LETTER = re.compile(r"^\W*(?:(?:text|math)(?:bf|rm|it)?\W*)?([A-E])\W*$")
+LETTER = re.compile(r"^\W*(?:(?:text|math)(?:bf|rm|it)?\W*)?([A-J])\W*$")
+WRAPPED = re.compile(r"^\s*\\(?:text|math)(?:bf|rm|it)?\s*\{([^{}]*)\}\s*$")
 THOUSANDS = re.compile(r"(?<![0-9.,])(?<!\{,\})[1-9][0-9]{0,2}(?:(?:,|\{,\})[0-9]{3})++(?!,?[0-9])")
 BRACKET = re.compile(r"[(\[]|\\(?:\{|lbrace|langle)")
 TIME = re.compile(r"(?<![0-9:.])0?([0-9]{1,2})\s*:\s*([0-9]{2})[^0-9]{0,20}?(?<![a-z])([ap])\.?\s?m(?![a-z])")
@@ -128,7 +130,7 @@ def join_thousands(text: str) -> str:
 
 def split_choice(text: str) -> tuple[str, str] | None:
     r"""Split `\textbf{(B) } 7` into the letter of a choice and its text; None if an answer starts otherwise."""
-    if found := CHOICE.search(text):
+    if found := CHOICE.search(WRAPPED.sub(r"\1", text)):
         return found[1] or found[2], found[3]
     return None
 

@@ -30,10 +30,9 @@ QUOTE = re.compile(r"^ {0,3}> ?")
 LIST_MARK = re.compile(r"^\s*(?:[-*+]|\d{1,9}[.)])\s+(?=```)")
 TAB = 4  # columns, in Markdown
 SUITES = 16  # cached at least: one GPU of E1-Code-14B rolls out as many problems, which end in any order
-# CPU time for all tests together, in multiples of one test's limit: the larger of a constant and a share per test.
-ALL = 5
-EACH = 1 / 3
-# Wall time beyond CPU time for all tests together, likewise: sleeping programs delay no step for longer.
+SLOWED = 4  # times that a busy machine may slow a program down
+# Wall time beyond that for all tests together, in multiples of one test's limit: the larger of a constant and a share
+# per test. Sleeping programs delay no step for longer.
 WAITING = 1
 WAITING_EACH = 1 / 60
 LIMITED = (Outcome.TIMED_OUT, Outcome.TOO_MUCH_OUTPUT)  # final; memory is not, since earlier tests may hold some of it
@@ -144,9 +143,8 @@ class ProgramGrader(Grader):
     ) -> list[Grade]:
         """Grade each solution's program by its suite, the only reference.
 
-        A program is right if it passes all tests, run in order. 15 tests together may take five times the CPU time of
-        one, and wait as long as one. Equal programs for one suite run once. `free_text` is ignored: a program must be
-        in a block.
+        A program is right if it passes all tests, run in order. 15 tests together may wait as long as one. Equal
+        programs for one suite run once. `free_text` is ignored: a program must be in a block.
 
         Raises:
             ValueError: a reference names no suite, or the number of references differs from that of solutions.
@@ -217,8 +215,7 @@ class _Boxes:
         Returns the outcome, and the tests that earlier ones in their process may have influenced: the one that failed
         or, if none did, those that passed.
         """
-        cpu = max(ALL, EACH * len(cases)) * limits.cpu  # seconds left
-        waiting = max(WAITING, WAITING_EACH * len(cases)) * limits.wall
+        waiting = max(WAITING, WAITING_EACH * len(cases)) * limits.wall  # seconds left
         shared = list[Case]()
         passed = 0
         broken = 0  # boxes in a row
@@ -232,16 +229,15 @@ class _Boxes:
                             break
                         if self.closed:  # by Ctrl-C, for example: nobody waits for this grade
                             return Outcome.UNGRADED, []
-                        if cpu < 0 or waiting < 0:
+                        if waiting < 0:
                             return Outcome.TIMED_OUT, []
                         after_others = [case] if place else []
-                        run = process.run(replace(limits, wall=min(limits.wall, limits.cpu + waiting)))
+                        run = process.run(replace(limits, wall=min(limits.wall, SLOWED * limits.cpu + waiting)))
                         if run.end is not End.EXITED:
                             return Outcome(run.end.value), after_others
                         if not suite.accepts(case, run.stdout, run.answer):
                             return Outcome.WRONG, after_others
-                        cpu -= run.cpu
-                        waiting -= run.wall - run.cpu
+                        waiting -= max(0.0, run.wall - SLOWED * run.cpu)
                         shared += after_others
                         passed += 1
                         broken = 0

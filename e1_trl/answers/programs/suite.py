@@ -6,7 +6,6 @@ import math
 import re
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
-from itertools import zip_longest
 from typing import Any
 
 from e1_trl.errors import UserError
@@ -17,6 +16,7 @@ TOLERANCE = 1e-6  # absolute below 1, relative above
 ROOT_TOLERANCE = 1e-4  # for the polynomial's value, as in evalplus/eval/__init__.py
 LARGEST = 1e308  # larger integers cannot be converted to float
 FEW = 200  # largest set or dictionary whose items are compared pairwise, so that 1 equals 1.0 and True
+NOTHING = ("", "null", "[null]")  # outputs and results of a program that does nothing
 DIGITS = 4300  # longest integer that is parsed: parsing takes quadratic time
 
 
@@ -41,7 +41,7 @@ class Suite:
     """All tests of one problem.
 
     Raises:
-        UserError: there are no cases, so that any program would pass.
+        UserError: there are no cases, or all expect nothing, so that a program that does nothing would pass.
     """
 
     cases: tuple[Case, ...]  # at least one
@@ -51,6 +51,8 @@ class Suite:
     def __post_init__(self) -> None:
         if not self.cases:
             raise UserError("there are no tests")
+        if all(expected.strip() in NOTHING for case in self.cases for expected in case.expected):
+            raise UserError("no test expects anything")
 
     def chosen(self, count: int) -> "Suite":
         """Return a suite of the `count` cases (0: all) with the longest inputs, shortest first to fail fast.
@@ -100,11 +102,11 @@ def _is_root(x: Any, coefficients: list[float]) -> bool:
 
 def same_text(written: str, expected: str, rule: Rule) -> bool:
     """Return whether two outputs are the same, line by line."""
-    lines = zip_longest(*([line.strip() for line in text.strip().split("\n")] for text in (written, expected)))
-    return all(
-        ours == theirs or (ours is not None and theirs is not None and _same_line(ours, theirs, rule))
-        for ours, theirs in lines
-    )
+    written, expected = written.strip(), expected.strip()
+    if written.count("\n") != expected.count("\n"):  # before a long output is split
+        return False
+    lines = zip(written.split("\n"), expected.split("\n"), strict=True)
+    return all(ours.strip() == theirs.strip() or _same_line(ours, theirs, rule) for ours, theirs in lines)
 
 
 def _same_line(written: str, expected: str, rule: Rule) -> bool:

