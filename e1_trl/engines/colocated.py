@@ -43,7 +43,8 @@ def make_training_engine(
     if vllm.llm is None:
         if adapter:
             vllm.copy_merged()
-        return ServedEngine(accelerator, vllm.server and ServerEngine(*vllm.server, close, sampling, seed))
+        engine = vllm.server and ServerEngine(*vllm.server, close, sampling, seed, is_trained=True)
+        return ServedEngine(accelerator, engine)
     from e1_trl.engines.local import LocalEngine, restore_calls
     from e1_trl.engines.weight_check import WeightCheck, reload_weights
 

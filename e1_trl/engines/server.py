@@ -43,6 +43,8 @@ class ServerEngine:
             If `None`, the server draws as it likes, and may repeat itself: vLLM seeds every data-parallel engine
             alike, and alike at every start.
         concurrency: requests in flight at a time; fewer where the process may not open as many files.
+        is_trained: the server has the weights of a training, and would have lost them after a restart: one that goes
+            away is not waited for.
 
     Raises:
         UnusableEngineError: the server does not answer, does not serve the model, or has too short a context.
@@ -56,10 +58,12 @@ class ServerEngine:
         sampling: SamplingSettings,
         seed: int | None = None,
         concurrency: int = MOST_IN_FLIGHT,
+        is_trained: bool = False,
     ):
         self._marker = close.marker
         self._sampling = sampling
         self._seed = seed
+        self._is_trained = is_trained
         self._concurrency = max(1, min(concurrency, allow_files(concurrency)))
         # In a thread of its own, since a notebook's runs a loop already; a daemon, which does not keep the process.
         self._loop = asyncio.new_event_loop()
@@ -114,6 +118,8 @@ class ServerEngine:
             try:
                 choice = await self._client.sample(body)
             except ServerError as error:
+                if error.status is None and self._is_trained:
+                    raise UnusableEngineError(f"{error}; start it again, and resume from a checkpoint") from error
                 if not error.is_temporary or attempt == RETRIES:
                     raise UnusableEngineError(f"the server refused a request, or stayed away: {error}") from error
                 await asyncio.sleep(min(0.5 * 2**attempt, LONGEST_PAUSE) * random.uniform(0.75, 1.0))

@@ -76,12 +76,13 @@ def tokenize(
     A prompt that is a text is tokenized as it is, without a chat template, as TRL does.
 
     Raises:
-        UserError: the tokenizer has no chat template, or one that refuses the conversation.
+        UserError: the tokenizer has no chat template, or one that refuses the conversation; or it begins a text twice,
+            or ends it.
     """
     from jinja2 import TemplateError
 
     if isinstance(prompt, str):
-        return tokenizer(prompt)["input_ids"]
+        return _check_ends(tokenizer(prompt)["input_ids"], tokenizer)
     if tokenizer.chat_template is None:
         raise UserError(
             f"the tokenizer {tokenizer.name_or_path!r} has no chat template; use a chat model, put chat_template.jinja "
@@ -164,18 +165,17 @@ def _measure(
     prompt: Prompt, tokenizer: "PreTrainedTokenizerBase", chat_template_kwargs: dict[str, Any], marker: str
 ) -> dict[str, int]:
     ids = tokenize(tokenizer, prompt, chat_template_kwargs)
-    if isinstance(prompt, str):
-        _check_ends(ids, tokenizer)
     closing = Marker(marker, (), (), 0, decode=tokenizer.decode)
     if closing.state_of(ids) is PromptState.CLOSED:
         raise UserError(str(explain_unthinking(tokenizer, closing, prompt, chat_template_kwargs)))
     return {MEASURED: len(ids)}
 
 
-def _check_ends(ids: Sequence[int], tokenizer: "PreTrainedTokenizerBase") -> None:
-    """Check that a text has no second beginning, and no end, from its tokenizer."""
+def _check_ends(ids: list[int], tokenizer: "PreTrainedTokenizerBase") -> list[int]:
+    """Return the ids of a text that has no second beginning, and no end, from its tokenizer."""
     begin, end = tokenizer.bos_token_id, tokenizer.eos_token_id
-    if begin is not None and list(ids[:2]) == [begin, begin]:
+    if ids[:2] == [begin, begin]:
         raise UserError(f"a prompt begins with {tokenizer.bos_token!r} twice: the tokenizer adds it; remove it")
-    if end is not None and ids[-1] == end != begin:
+    if ids[-1:] == [end] and end != begin:
         raise UserError(f"a prompt ends in {tokenizer.eos_token!r}: remove it, or the tokenizer's add_eos_token")
+    return ids

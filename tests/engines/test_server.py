@@ -146,6 +146,13 @@ def test_a_server_that_is_away_for_a_while_is_asked_again(status: int) -> None:
     assert sorted(answered) == [1, 2] and len(tries) == 6
 
 
+def test_a_server_that_goes_away_in_a_training_has_lost_its_weights() -> None:
+    close = ThinkingClose(CLOSE.marker, 100)
+    engine = ServerEngine(stub_of(lambda first: ABORTED).url, "m", close, GREEDY, is_trained=True)
+    with pytest.raises(EngineError, match="given up a request; start it again, and resume from a checkpoint"):
+        engine.serve(requests_of((1,)), lambda key, _: [])
+
+
 def test_a_program_that_gave_up_does_not_wait_for_what_is_still_in_flight(end: threading.Event) -> None:
     stub = stub_of(lambda first: 400 if first == 1 else 200 if end.wait() else 0)
     program = f"""
