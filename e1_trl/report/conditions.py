@@ -12,13 +12,8 @@ from typing import Any, Self
 
 import pandas as pd
 
-LATER = (
-    "vocabulary",
-    "prompts",
-    "independent",
-    "grading_time_limit",
-    "request_seeds",
-)  # conditions that older tables do not tell
+# Conditions that older tables do not tell.
+LATER = ("vocabulary", "prompts", "independent", "grading_time_limit", "request_seeds")
 
 
 @dataclass(frozen=True, kw_only=True)

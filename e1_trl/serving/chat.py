@@ -114,8 +114,7 @@ class Chat:
         self._note(f"\n{part['thinking_end']}, {thinking} + {solved} tokens{cut} of {self._budget}")
 
     def _print(self, text: str, style: str = "") -> None:
-        plain = {"markup": False, "highlight": False, "emoji": False, "soft_wrap": True}
-        self._console.print(text.translate(CONTROL), style=style, end="", **plain)
+        self._console.print(text.translate(CONTROL), style=style, end="", markup=False, highlight=False, soft_wrap=True)
 
     def _note(self, text: str) -> None:
         self._print(text + "\n", "italic cyan")
@@ -136,7 +135,7 @@ def make_parser() -> CommandParser:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Chat until the input ends."""
-    console = Console()
+    console = Console(emoji=False)  # `:x:` is the model's
     words = list(sys.argv[1:] if argv is None else argv)
     own = words.index("--") if "--" in words else len(words)
     try:
