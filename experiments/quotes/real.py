@@ -92,8 +92,6 @@ def page(results: Results) -> Iterator[str]:
     at = [row["closes_again_ratio"] for row in rows.of(2, BASE, "separate", TIGHT)]
     yield f"At {TIGHT} it writes `</think>` and the answer again in {at[0]:.0%}"
     trained = [row for row in rows.rows if (row["base"], row["method"]) == (2, FREE) and row["system"] != BASE]
-    again = sorted(row["closes_again_ratio"] for row in trained)
-    yield f"four of its eight trained models do so in {again[-4]:.0%} or more"
     first, second = sorted(row["truncated_ratio"] for row in trained)[-2:]
     yield f"no longer stop in {first:.1%} and {second:.1%} of their answers"
     yield from taught(rows)
@@ -154,9 +152,9 @@ def trainings(rows: Rows) -> Iterator[str]:
     ends = {f"{round(tokens, -4):,}" for tokens in (min(generated), max(generated))}
     yield f"trained on the same problems and {' to '.join(sorted(ends))} [generated"
     yield f"training {100 * min(still):.1f} to {max(still):.1%} of its thoughts were still cut"
-    yield f"budgets {100 * (1 - max(random)):.0f} to {1 - min(random):.0%} of the thoughts ended in time"
+    yield f"With random budgets {100 * (1 - max(random)):.0f} to {1 - min(random):.0%} ended in time"
     tokens = [mean(rows, 1, system, "mean_thinking_tokens") for system in (BASE, CUT)]
-    yield f"thoughts fall from {tokens[0]:.0f} to {tokens[1]:.0f} tokens"
+    yield f"From base 1 thoughts fall from {tokens[0]:.0f} to {tokens[1]:.0f} tokens"
 
 
 def cut(rows: Rows) -> Iterator[str]:
@@ -176,7 +174,7 @@ def cut(rows: Rows) -> Iterator[str]:
 def split(results: Results) -> Iterator[str]:
     """The problems held out."""
     found = results["real"]["split"]
-    yield f"{found['test']} are held out for the test and {found['validation']} for choices"
+    yield f"{found['test']} problems are held out for the test and {found['validation']} for choices"
     yield f"and {found['train']:,} are trained on"
     yield f"at most eight problems of each, {max(found['stories']) + 1} in the test"
     yield f"by [shared rare words](../experiments/real/problems.py), is {found['bound']} or more"
@@ -188,6 +186,6 @@ def steps(results: Results) -> Iterator[str]:
     ends = [f"{fmean(row['right'] for row in own[-10:]):.1%}" for own in found]
     begun = fmean(row["right"] for row in found[0][:10])
     lengths = [[own[place]["thinking_tokens"] for place in (0, -1)] for own in found]
-    yield f"Base 1 had {found[0][-1]['step']} steps of 512 answers, base 2 had {found[1][-1]['step']}"
-    yield f"problems rose from {begun:.1%} in the first ten to {ends[0]} in the last ten (base 2: to {ends[1]})"
+    yield f"({found[0][-1]['step']} and {found[1][-1]['step']} steps of 512 answers"
+    yield f"problems rose from {begun:.1%} in the first ten steps to {ends[0]} in the last ten (base 2: to {ends[1]})"
     yield f"thoughts fell from {lengths[0][0]} to {lengths[0][1]} tokens ({lengths[1][0]} to {lengths[1][1]})"
