@@ -1,6 +1,6 @@
 """Numbers of docs/real.md, and of the real model in the README."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -50,15 +50,19 @@ def readme(results: Results) -> Iterator[str]:
             cells[-1] += f" ({over_base(rows, base, *asked).interval('+')}"
         saved = 1 - mean(rows, base, E1, "mean_thinking_tokens") / mean(rows, base, BASE, "mean_thinking_tokens")
         yield f"| {cells[0]}) | {cells[1]}), thinking {saved:.0%} less |"
-    ours, ends = f"{TAUGHT}_{E1}", []
-    for asked in (("separate", BUDGETS[2]), (FREE, None)):
-        both = (rows.of(1, system, *asked)[0]["accuracy"] for system in (TAUGHT, ours))
-        lead = less(rows.values(1, ours, *asked), rows.values(1, TAUGHT, *asked))
-        ends.append(f"{' → '.join(f'{each:.1%}' for each in both)} ({lead.interval('+')}")
-    saved = 1 - mean(rows, 1, ours, "mean_thinking_tokens") / mean(rows, 1, TAUGHT, "mean_thinking_tokens")
-    yield f"| {ends[0]} points) | {ends[1]}), thinking {saved:.0%} less |"
-    plain, s1 = (rows.of(1, TAUGHT, method, BUDGETS[2])[0]["accuracy"] for method in ("separate", "s1"))
-    yield f"| the same base, untrained, by s1 | {plain:.1%} → {s1:.1%} |"
+    ours = f"{TAUGHT}_{E1}"
+    for base in BASES:
+        ends = []
+        for asked in (("separate", BUDGETS[2]), (FREE, None)):
+            both = (rows.of(base, system, *asked)[0]["accuracy"] for system in (TAUGHT, ours))
+            lead = less(rows.values(base, ours, *asked), rows.values(base, TAUGHT, *asked))
+            ends.append(f"{' → '.join(f'{each:.1%}' for each in both)} ({lead.interval('+')}")
+        saved = 1 - mean(rows, base, ours, "mean_thinking_tokens") / mean(rows, base, TAUGHT, "mean_thinking_tokens")
+        yield f"| {ends[0]}{' points' if base == 1 else ''}) | {ends[1]}), thinking {saved:.0%} less |"
+    each = [
+        [rows.of(base, TAUGHT, method, BUDGETS[2])[0]["accuracy"] for method in ("separate", "s1")] for base in BASES
+    ]
+    yield f"untrained, by s1 | {', '.join(f'{plain:.1%} → {s1:.1%}' for plain, s1 in each)} |"
     yield levels(rows)
 
 
@@ -122,25 +126,45 @@ def taught(rows: Rows) -> Iterator[str]:
 
 
 def long_thoughts(rows: Rows) -> Iterator[str]:
-    """E1 from *taught* of base 1."""
-    ours = f"{TAUGHT}_{E1}"
-    (before,), (after,) = (rows.of(1, system, FREE, None) for system in (TAUGHT, ours))
-    at = [100 * rows.of(1, system, "separate", BUDGETS[2])[0]["accuracy"] for system in (TAUGHT, ours)]
-    yield f"{at[0]:.1f} to {at[1]:.1f}% right at {BUDGETS[2]}"
-    less_thinking = 1 - after["mean_thinking_tokens"] / before["mean_thinking_tokens"]
-    yield f"{100 * before['accuracy']:.1f} to {after['accuracy']:.1%} without a budget, with {less_thinking:.0%} less"
-    yield f"{round(after['generated_tokens'], -4):,} tokens, one seed"
-    yield f"rollouts {after['first_reward']:.1%} are right in the first ten steps and {after['last_reward']:.1%} in the"
-    yield f"where {1 - after['last_forced']:.0%} of the thoughts end in time"
-    leads = [less(rows.values(1, ours, "separate", each), rows.values(1, TAUGHT, "separate", each)) for each in BUDGETS]
-    yield f"{'leads' if all(lead.low > 0 for lead in leads) else 'does not lead'} *taught* at every budget"
-    first, _, third, _ = leads
-    yield f"by {first.points:.1f} points at {BUDGETS[0]} ({first.interval()}), {third.points:.1f} at {BUDGETS[2]}"
-    yield f"{third.points:.1f} at {BUDGETS[2]} ({third.interval()}), and"
-    bare = [rows.of(1, system, "separate", BUDGETS[2])[0]["unboxed_ratio"] for system in (TAUGHT, ours)]
-    yield f"*taught* leaves {bare[0]:.1%} of its answers without a box, most cut, and *taught_e1* {bare[1]:.1%}"
-    free = less(rows.values(1, ours, FREE, None), rows.values(1, TAUGHT, FREE, None))
-    yield f"{free} without a budget, where it thinks for {after['mean_thinking_tokens']:.0f} tokens instead of"
+    """E1 from *taught*."""
+    ours, at = f"{TAUGHT}_{E1}", BUDGETS[2]
+
+    def both(*asked: Any, name: str = "accuracy", systems: Sequence[str] = (TAUGHT, ours)) -> list[list[float]]:
+        return [[rows.of(base, system, *asked)[0][name] for system in systems] for base in BASES]
+
+    def pair(values: Iterable[float], digits: int = 1) -> str:
+        return " and ".join(f"{100 * value:.{digits}f}" for value in values) + "%"
+
+    ends = [
+        " and ".join(f"{100 * a:.1f} to {b:.1%}" for a, b in both(*asked)) for asked in (("separate", at), (FREE, None))
+    ]
+    yield f"{ends[0]} right at {at}, {ends[1]} without a budget"
+    tokens = both(FREE, None, name="mean_thinking_tokens")
+    yield f"with {' and '.join(f'{1 - after / before:.0%}' for before, after in tokens)} less thinking"
+    (first, second) = zip(*tokens, strict=True)
+    yield f"thinks for {second[0]:.0f} and {second[1]:.0f} tokens instead of {first[0]:.0f} and {first[1]:.0f}"
+    trained = [rows.of(base, ours, FREE, None)[0] for base in BASES]
+    (generated,) = {round(row["generated_tokens"], -4) for row in trained}
+    yield f"from *taught*, with {generated:,} tokens"
+    yield f"rollouts {pair(row['first_reward'] for row in trained)} are right in the first ten"
+    yield f"{pair(row['last_reward'] for row in trained)} in the last ten"
+    yield f"where {pair((1 - row['last_forced'] for row in trained), 0)} of the thoughts end in time"
+    leads = [
+        [less(rows.values(base, ours, *asked), rows.values(base, TAUGHT, *asked)) for base in BASES]
+        for asked in (*(("separate", each) for each in BUDGETS), (FREE, None))
+    ]
+    leads_all = all(each.low > 0 for own in leads for each in own)
+    yield f"it {'leads' if leads_all else 'does not lead'} *taught* at every budget"
+    yield f"at {at} by {leads[2][0].points:.1f} points ({leads[2][0].interval()}) on base 1 and {leads[2][1]} on base 2"
+    yield f"without a budget by {leads[4][0]} and {leads[4][1]}"
+    bare = list(zip(*both("separate", at, name="unboxed_ratio"), strict=True))
+    yield f"*taught* leaves {pair(bare[0])} of its answers without a box, most cut, and *taught_e1* {pair(bare[1])}"
+    behind = [
+        less(rows.values(base, TAUGHT, "s1", BUDGETS[0]), rows.values(base, ours, "separate", BUDGETS[0]))
+        for base in BASES
+    ]
+    yield f"At {BUDGETS[0]} *taught* by s1 is still ahead of it, by {behind[0].points:.1f} and {behind[1].points:.1f}"
+    yield f"made the *bases* of the same models, {pair(each[0] for each in both(FREE, None, systems=(BASE,)))} right"
 
 
 def trainings(rows: Rows) -> Iterator[str]:
