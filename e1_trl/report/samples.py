@@ -80,7 +80,7 @@ PLACE = ["problem", "sample"]  # columns that identify an answer in a row
 
 
 def read(
-    folder: Path, columns: Sequence[str] | None = None, where: Sequence[tuple[str, str, Any]] | None = None
+    folder: Path, columns: Sequence[str] | None = None, where: Sequence[Sequence[Any]] | None = None
 ) -> pd.DataFrame:
     """Read the answers of a finished evaluation, or some columns or rows; `FIGURES` leaves out texts and token ids.
 

@@ -153,11 +153,12 @@ def _trained_dtypes(args: E1Config, model: str | PreTrainedModel) -> set[torch.d
     return set() if dtype is None else {dtype}
 
 
-def let_save(model: PreTrainedModel) -> None:
-    """Turn sampling on in the generation configuration of a model that names its values and leaves it off.
+def check_model(args: E1Config, model: PreTrainedModel) -> None:
+    """Check the precision of a loaded model, and let it be saved.
 
-    Transformers only warns when it loads one, and refuses to save it, at the first checkpoint.
+    Transformers refuses to save one, at the first checkpoint, that names values of sampling and leaves sampling off.
     """
+    check_precision(args, model)
     if model.generation_config is not None:
         try:
             model.generation_config.validate(strict=True)

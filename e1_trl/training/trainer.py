@@ -92,8 +92,7 @@ class E1Trainer(HookedTrainer):
                 rollout_func=E1Trainer.rollout,
                 **kwargs,
             )
-        beforehand.check_precision(args, self.model)
-        beforehand.let_save(self.model)
+        beforehand.check_model(args, self.model)
         beforehand.warn_beforehand(args, self.model, rewards, self.reward_func_names)
         if advantage is None:
             beforehand.warn_of_scaling(rewards, args.scale_rewards, args.multi_objective_aggregation)

@@ -42,23 +42,18 @@ def mean(rows: Rows, base: int, system: str, name: str) -> float:
 def readme(results: Results) -> Iterator[str]:
     """The rows of the README's table, and separate budgets beside truncation."""
     rows = read(results)
-    for base in BASES:
-        cells = []
-        for asked in (("separate", TIGHT), (FREE, None)):
-            ends = (fmean(row["accuracy"] for row in rows.of(base, system, *asked)) for system in (BASE, E1))
-            cells.append(" → ".join(f"{end:.1%}" for end in ends))
-            cells[-1] += f" ({over_base(rows, base, *asked).interval('+')}"
-        saved = 1 - mean(rows, base, E1, "mean_thinking_tokens") / mean(rows, base, BASE, "mean_thinking_tokens")
-        yield f"| {cells[0]}) | {cells[1]}), thinking {saved:.0%} less |"
-    ours = f"{TAUGHT}_{E1}"
-    for base in BASES:
-        ends = []
-        for asked in (("separate", BUDGETS[2]), (FREE, None)):
-            both = (rows.of(base, system, *asked)[0]["accuracy"] for system in (TAUGHT, ours))
-            lead = less(rows.values(base, ours, *asked), rows.values(base, TAUGHT, *asked))
-            ends.append(f"{' → '.join(f'{each:.1%}' for each in both)} ({lead.interval('+')}")
-        saved = 1 - mean(rows, base, ours, "mean_thinking_tokens") / mean(rows, base, TAUGHT, "mean_thinking_tokens")
-        yield f"| {ends[0]}{' points' if base == 1 else ''}) | {ends[1]}), thinking {saved:.0%} less |"
+    for before, after, tight in ((TAUGHT, f"{TAUGHT}_{E1}", BUDGETS[2]), (BASE, E1, TIGHT)):
+        for base in BASES:
+            cells = []
+            for asked in (("separate", tight), (FREE, None)):
+                ends = (fmean(row["accuracy"] for row in rows.of(base, system, *asked)) for system in (before, after))
+                lead = less(rows.values(base, after, *asked), rows.values(base, before, *asked))
+                cells.append(f"{' → '.join(f'{end:.1%}' for end in ends)} ({lead.interval('+')}")
+            saved = 1 - mean(rows, base, after, "mean_thinking_tokens") / mean(
+                rows, base, before, "mean_thinking_tokens"
+            )
+            yield cells[0]
+            yield f"| {cells[1]}), thinking {saved:.0%} less |"
     each = [
         [rows.of(base, TAUGHT, method, BUDGETS[2])[0]["accuracy"] for method in ("separate", "s1")] for base in BASES
     ]

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config, Qwe
 from e1_trl.errors import UserError
 from e1_trl.train import main
 from e1_trl.training.advantages import grpo
-from e1_trl.training.beforehand import check_advantage, check_precision, let_save, warn_beforehand
+from e1_trl.training.beforehand import check_advantage, check_model, check_precision, warn_beforehand
 from e1_trl.training.named_rewards import TRLS_REWARDS, format_reward
 from e1_trl.training.trainer import E1Trainer
 
@@ -50,7 +50,7 @@ def test_a_model_whose_sampling_values_are_off_can_be_saved(tmp_path: Path) -> N
     model.generation_config.temperature = 0.6
     with pytest.raises(ValueError, match="GenerationConfig is invalid"):
         model.save_pretrained(tmp_path)
-    let_save(model)
+    check_model(config(), model)
     model.save_pretrained(tmp_path)
 
 
