@@ -25,10 +25,11 @@ from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.budget import Marker as CoreMarker
 from e1_trl.checkpoints.budget_file import BudgetInfo
 from e1_trl.checkpoints.model_card import BaseModel, publish
-from e1_trl.engines.engine import SamplingSettings, free_port, run
+from e1_trl.engines.engine import SamplingSettings, run
 from e1_trl.engines.server import ServerEngine
 from e1_trl.errors import UserError
 from e1_trl.marker import OPENERS, Marker
+from e1_trl.ports import free_port
 from e1_trl.problems.prompts import tokenize
 from e1_trl.rollout import Completion, Request, Rollout, Segment, ThinkingEnd
 
