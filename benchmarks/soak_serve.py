@@ -30,9 +30,10 @@ from benchmarks.serving import (
     start_server,
 )
 from e1_trl.budget import Budget, ThinkingClose
-from e1_trl.engines.engine import SamplingSettings, free_port, run
+from e1_trl.engines.engine import SamplingSettings, run
 from e1_trl.engines.server import ServerEngine
 from e1_trl.marker import Marker
+from e1_trl.ports import free_port
 from e1_trl.problems.prompts import tokenize
 from e1_trl.rollout import Rollout
 
