@@ -139,8 +139,8 @@ def long_thoughts(rows: Rows) -> Iterator[str]:
     (first, second) = zip(*tokens, strict=True)
     yield f"thinks for {second[0]:.0f} and {second[1]:.0f} tokens instead of {first[0]:.0f} and {first[1]:.0f}"
     trained = [rows.of(base, ours, FREE, None)[0] for base in BASES]
-    (generated,) = {round(row["generated_tokens"], -4) for row in trained}
-    yield f"from *taught*, with {generated:,} tokens"
+    generated = dict.fromkeys(f"{round(row['generated_tokens'], -4):,}" for row in trained)
+    yield f"from *taught*, with {' and '.join(generated)} tokens"
     yield f"rollouts {pair(row['first_reward'] for row in trained)} are right in the first ten"
     yield f"{pair(row['last_reward'] for row in trained)} in the last ten"
     yield f"where {pair((1 - row['last_forced'] for row in trained), 0)} of the thoughts end in time"
