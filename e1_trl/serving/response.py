@@ -65,9 +65,8 @@ class TokenCount:
 
     def call(self) -> None:
         """End the thinking where the model calls a tool from inside it, as some of vLLM's parsers let it."""
-        if self.end is None:
-            self.end = "closed" if self.is_thinking else "none"
-            self.thinking = self._graded = len(self.ids) * self.is_thinking
+        self.finish("tool_calls")
+        self.end = "closed" if self.end == "eos" else self.end
 
     def _look_for_opener(self) -> None:
         opener = self._marker.opener_ids
@@ -111,8 +110,7 @@ class Choice:
         self._marker = marker
         self._held = ""  # the end of a text, which may become an opener, a marker, a forced or a stop text
         self._is_parsed = False  # the server has told thinking and solution apart
-        self._is_told = False  # how the thinking ended
-        self._has_begun = False
+        self._has_begun = self._is_told = False  # the thinking, and how it ended
 
     def take(self, choice: Part) -> None:
         """Take what is new, and change it into what the client gets."""
