@@ -6,6 +6,7 @@ one. Graders are imported when they are made.
 
 import hashlib
 import math
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,12 @@ INSTRUCTION = "Let's think step by step and output the final answer within \\box
 MEMORY = 2**32  # bytes
 OUTPUT = 2**24  # bytes
 PATIENCE = 10.0  # seconds of wall time besides the CPU time on a busy machine
+MAX_GRADING_WORKERS = 32  # a program may take gigabytes
+
+
+def grading_workers() -> int:
+    """Return the number of processes that grade where nothing else runs: one for each core, up to a limit."""
+    return min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)))
 
 
 def read_texts(row: Row, column: str, arguments: GradingArguments) -> list[str]:

@@ -26,6 +26,7 @@ from e1_trl.seeds import seed_of
 
 MOST_IN_FLIGHT = 2048  # requests; each has a connection of this process
 RETRIES = 120  # with pauses of up to 8 s, the server may be away for a quarter of an hour
+BRIEF = 3  # retries within 4 s, in which no server starts again
 LONGEST_PAUSE = 8.0  # seconds between two tries
 SLOWEST = 5.0  # tokens per second that any server samples of a sequence
 BUSY = 1800.0  # seconds for which the server may be away, or busy with the requests of others
@@ -44,7 +45,7 @@ class ServerEngine:
             alike, and alike at every start.
         concurrency: requests in flight at a time; fewer where the process may not open as many files.
         is_trained: the server has the weights of a training, and would have lost them after a restart: one that goes
-            away is not waited for.
+            away for longer than `BRIEF` is not waited for.
 
     Raises:
         UnusableEngineError: the server does not answer, does not serve the model, or has too short a context.
@@ -118,10 +119,11 @@ class ServerEngine:
             try:
                 choice = await self._client.sample(body)
             except ServerError as error:
-                if error.status is None and self._is_trained:
-                    raise UnusableEngineError(f"{error}; start it again, and resume from a checkpoint") from error
-                if not error.is_temporary or attempt == RETRIES:
-                    raise UnusableEngineError(f"the server refused a request, or stayed away: {error}") from error
+                is_gone = error.status is None and self._is_trained and attempt >= BRIEF
+                if is_gone or not error.is_temporary or attempt == RETRIES:
+                    remedy = "; start it again, and resume from a checkpoint" if is_gone else ""
+                    said = f"the server refused a request, or stayed away: {error}{remedy}"
+                    raise UnusableEngineError(said) from error
                 await asyncio.sleep(min(0.5 * 2**attempt, LONGEST_PAUSE) * random.uniform(0.75, 1.0))
             else:
                 return read_choice(choice, request, self._marker)

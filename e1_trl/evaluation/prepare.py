@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from datasets import Dataset
 
 from e1_trl.answers.grade import Grader
-from e1_trl.answers.kinds import INSTRUCTION, make_grader
+from e1_trl.answers.kinds import INSTRUCTION, grading_workers, make_grader
 from e1_trl.arguments import json_object
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.checkpoints.budget_file import FILE, BudgetInfo, find_file
@@ -32,7 +32,6 @@ from e1_trl.problems.prompts import Prompt, compose, tokenize
 from e1_trl.problems.selection import explain_loss
 from e1_trl.provenance import installed_versions
 from e1_trl.report.conditions import Conditions
-from e1_trl.report.samples import grading_workers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -279,5 +278,6 @@ def _describe(
         "engine": model.engine,
         "versions": installed_versions((*PACKAGES, *(ENGINES if isinstance(model, Weights) else ()))),
         "logit_bias": model.sampling.logit_bias,
+        "request_seeds": arguments.request_seeds if isinstance(model, Served) else None,
     }
     return Conditions(**conditions)

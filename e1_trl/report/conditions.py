@@ -46,7 +46,7 @@ class Conditions:
     prompts: str | None = None  # digest of them as token ids
     independent: bool | None = None  # whether budgets and methods shared no samples
     grading_time_limit: float | None = None  # seconds
-    request_seeds: bool | None = None  # whether a server was given a seed for each request
+    request_seeds: bool | None = None  # whether a server was given a seed for each request; `None`: no server
 
     def values(self) -> dict[str, Any]:
         """Return all conditions by name, in their order, with the methods' options in the place of `options`."""

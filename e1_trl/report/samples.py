@@ -6,7 +6,6 @@ list of requests. It is written in parts, since all answers at once may not fit 
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -31,7 +30,6 @@ SEGMENTS = "segments.sqlite"  # what an evaluation writes first
 FACTS = "run.json"  # what determined its samples, as `model`: the weights
 READ_AT_A_TIME = 1000  # answers
 READABLE = (Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED)
-MAX_GRADING_WORKERS = 32  # a program may take gigabytes
 
 ASKED = [
     pa.field("model", pa.string(), nullable=False),
@@ -155,11 +153,6 @@ def write(parts: pd.DataFrame | Iterable[pd.DataFrame], folder: Path) -> None:
         if failures:
             raise failures[0] from None
         raise
-
-
-def grading_workers() -> int:
-    """Return the number of processes that grade an evaluation: one for each core, up to a limit."""
-    return min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)))
 
 
 def regrade(folder: Path, grader: "Grader", conditions: str) -> None:

@@ -8,7 +8,6 @@ GPU and no model.
 """
 
 import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from e1_trl.answers.grade import Grader, Outcome
-from e1_trl.answers.kinds import PROGRAMS, make_grader
+from e1_trl.answers.kinds import PROGRAMS, grading_workers, make_grader
 from e1_trl.answers.programs.rows import SOLUTIONS, in_block, references
 from e1_trl.arguments import Count, option
 from e1_trl.atomic import make_folder, write_atomically
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from e1_trl.training.recipe_as_run import E1ScriptArguments
 
 BATCH = 1024  # problems
-MOST_WORKERS = 32  # a program may take gigabytes
 
 
 @dataclass
@@ -103,7 +101,7 @@ def validate(script_args: "E1ScriptArguments", mixture: "DatasetMixtureConfig", 
         raise UserError("neither the recipe's `exclude` nor `output` names a file to write")
     script_args.exclude = None
     mixture.test_split_size = None  # all problems are tried, whatever the seed holds out
-    with make_grader(script_args, min(MOST_WORKERS, len(os.sched_getaffinity(0)))) as grader:
+    with make_grader(script_args, grading_workers()) as grader:
         problems = read_split(script_args, mixture, 0, True, script_args.dataset_train_split)
         if column not in problems.column_names:
             raise UserError(

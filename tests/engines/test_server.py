@@ -147,10 +147,17 @@ def test_a_server_that_is_away_for_a_while_is_asked_again(status: int) -> None:
 
 
 def test_a_server_that_goes_away_in_a_training_has_lost_its_weights() -> None:
-    close = ThinkingClose(CLOSE.marker, 100)
-    engine = ServerEngine(stub_of(lambda first: ABORTED).url, "m", close, GREEDY, is_trained=True)
+    tries: list[int] = []
+
+    def respond(first: int) -> int:
+        tries.append(first)
+        return 200 if first == 2 and tries.count(2) == 3 else ABORTED
+
+    engine = ServerEngine(stub_of(respond).url, "m", ThinkingClose(CLOSE.marker, 100), GREEDY, is_trained=True)
+    engine.serve(requests_of((2,)), lambda key, _: [])  # a connection that broke, say
     with pytest.raises(EngineError, match="given up a request; start it again, and resume from a checkpoint"):
         engine.serve(requests_of((1,)), lambda key, _: [])
+    assert tries.count(1) == 1 + e1_trl.engines.server.BRIEF
 
 
 def test_a_program_that_gave_up_does_not_wait_for_what_is_still_in_flight(end: threading.Event) -> None:

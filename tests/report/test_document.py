@@ -212,7 +212,7 @@ def test_grading_anew_changes_the_stored_answers_within_the_time_that_they_had(
     )
     reported(folder, str(folder), "--regrade", "--grading_time_limit", "8", "--grading_workers", "1")
     _, results = reported(folder, str(folder), "--regrade")
-    assert limits == [(8.0, 1), (8.0, samples.grading_workers())]
+    assert limits == [(8.0, 1), (8.0, kinds.grading_workers())]
     assert results["conditions"][0]["conditions"]["grading_time_limit"] == 8.0
     found = samples.read(folder)
     assert (found["outcome"] == "correct").tolist() == (found["problem"] == 0).tolist()

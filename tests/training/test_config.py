@@ -46,6 +46,16 @@ def test_lengths_follow_from_the_budget(
     assert (args.max_completion_length, args.vllm_max_model_length) == before
 
 
+def test_a_model_with_files_for_mistral_common_has_its_own_tokenizer(tmp_path: Path) -> None:
+    """Mistral's has no chat template, and splits the marker, which is a special token, into ordinary ones."""
+    shutil.copytree(BASE, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "tekken.json").write_text("{}")
+    settings = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(settings | {"model_type": "mistral"}))
+    facts = ModelFacts.of(config(thinking_budget=8, solution_budget=8), str(tmp_path))
+    assert facts.tokenizer.chat_template == AutoTokenizer.from_pretrained(BASE).chat_template
+
+
 @pytest.mark.parametrize(
     ("fields", "prompt"),
     [

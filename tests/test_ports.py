@@ -1,4 +1,4 @@
-"""Ports of a training's engine: nobody else may take one in the seconds until it is used."""
+"""Ports for what listens later: nobody else may take one in the seconds until it is used."""
 
 import socket
 from pathlib import Path
