@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-from collections import Counter
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -31,7 +30,6 @@ from experiments.real.measure import (
     Rows,
     by_story,
     minus,
-    sentence_starts,
 )
 from experiments.real.problems import Problem
 from experiments.results import Results
@@ -57,22 +55,31 @@ def test_sums_are_true_and_only_their_results_are_learnt() -> None:
 
 def test_a_base_is_made_in_two_stages_but_for_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Any] = []
+
+    def e1(*words: Any) -> None:
+        done.append(("e1", words[4].parent.name, words[4].name, words[-1]))
+        words[6].mkdir()
+
+    def merged(model: Any, adapter: str) -> Any:
+        return SimpleNamespace(merge_and_unload=lambda: done.append(Path(adapter)) or model)
+
+    weights = SimpleNamespace(save_pretrained=lambda folder: Path(folder).mkdir(exist_ok=True))
     monkeypatch.setattr(make_base, "KEPT", tmp_path / "kept")
     monkeypatch.setattr(make_base, "teach", lambda examples, output, seed: done.append("teach") or output.mkdir())
-    monkeypatch.setattr(make_base, "train", lambda recipe, *_: done.append((recipe, *_)) or _[1].mkdir())
+    monkeypatch.setattr(make_base, "e1", e1)
     monkeypatch.setattr(make_base, "read_split", lambda seed: SimpleNamespace(worked=[]))
-    monkeypatch.setattr(make_base, "merge", lambda adapters, output: done.append([*adapters]) or output.mkdir())
+    monkeypatch.setattr(make_base, "load_weights", lambda: (weights, weights))
+    monkeypatch.setattr(make_base, "PeftModel", SimpleNamespace(from_pretrained=merged))
     own = [tmp_path / "1/adapters" / stage for stage in ("taught", "reinforced")]
-    model = tmp_path / "1/taught"
     make_base.make_model(tmp_path / "1", 17)
-    assert done == ["teach", own[:1], ("base", model, own[1], 17, "--max_steps", 90), own]
+    assert done == ["teach", own[0], ("e1", "1", "taught", 90), *own]
     make_base.make_model(tmp_path / "1", 17)
-    assert len(done) == 4
+    assert len(done) == 5
     kept = [tmp_path / "kept/117" / stage for stage in ("taught", "reinforced")]
     for folder in kept:
         folder.mkdir(parents=True)
     make_base.make_model(tmp_path / "2", 117)
-    assert done[4:] == [kept[:1], kept]
+    assert done[5:] == [kept[0], *kept]
 
 
 def test_every_example_is_dealt_once_a_round_and_alike_from_a_seed() -> None:
@@ -186,7 +193,7 @@ def test_a_row_holds_the_answers_in_order_and_how_the_training_began_and_ended(
     answers = pd.DataFrame({"problem": [7, 6, 5, 4, 3, 2, 1, 0], "method": "separate"})
     answers["outcome"] = ["unboxed", "wrong", "wrong", "wrong", "correct", "correct", "correct", "correct"]
     answers["unboxed"] = [False] * 4 + [True] + [False] * 3
-    figures = {"thinking_tokens": 8, "solution_tokens": 12, "closes_again": False, "truncated": True}
+    figures = {"thinking_tokens": 8, "closes_again": False, "truncated": True}
     answers = answers.assign(thinking_budget=8, solution_budget=16, thinking_end="forced", **figures)
     monkeypatch.setattr(samples, "read", lambda folder: answers)
     logged = {"thinking/forced_ratio": 1.0, "solution/truncated_ratio": 0.5, "frac_reward_zero_std": 0.25}
@@ -197,47 +204,10 @@ def test_a_row_holds_the_answers_in_order_and_how_the_training_began_and_ended(
     (found,) = measure.measured(tmp_path, 1, "e1", 42, [0, 0, 1, 1, 2, 2, 3, 3], tmp_path)
     place = {"base": 1, "system": "e1", "seed": 42, "method": "separate", "budget": "8+16", "commit": "abc"}
     numbers = {"accuracy": 0.5, "accuracy_by_boxes": 0.375, "unboxed_ratio": 0.125, "truncated_ratio": 1.0}
-    numbers |= {"closed_ratio": 0.0, "mean_thinking_tokens": 8.0, "mean_solution_tokens": 12.0}
+    numbers |= {"closed_ratio": 0.0, "mean_thinking_tokens": 8.0}
     trained = {"generated_tokens": 20 * 128 * 20, "first_reward": 4.5, "last_reward": 14.5, "last_groups_alike": 0.25}
     assert found.items() >= (place | numbers | trained).items()
     assert unpack(found["right"], 1)[0].tolist() == [1, 1, 1, 1, 0, 0, 0, 0]
-
-
-def test_sentences_start_after_their_ends_but_not_inside_numbers_and_a_close_starts_none() -> None:
-    words = ["There", " ", "1", ".", "5", " pens", ".", " So", " 3", "\n", "There", ".", "\n", "\n", "</", "think>"]
-    tokenizer: Any = SimpleNamespace(decode=lambda ids: words[ids[0]], encode=lambda _: [words.index("</")])
-    found = sentence_starts([range(len(words))], tokenizer)
-    assert Counter({words[token]: count for token, count in found.items()}) == {" So": 1, "There": 1}
-
-
-def test_the_best_token_to_ban_is_measured_and_no_candidate_is_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["So", " 1", ".", "There", "</", "think>"]
-    results: dict[str, Any] = {"candidates": [], "rows": []}
-    right = {0: ["correct", "wrong"], 3: ["correct", "correct"]}  # of the validation, by the banned token
-    asked: list[str] = []
-    measured: list[Any] = []
-
-    def read_samples(folder: Path) -> pd.DataFrame:
-        if folder.name == "validation":
-            return pd.DataFrame({"token_ids": [[0, 1, 2, 4, 5], [3, 1, 2, 4, 5]], "thinking_tokens": [5, 5]})
-        return pd.DataFrame({"outcome": right[int(folder.name.partition("-")[2])]})
-
-    def evaluate(model: Path, folder: Path, *words: object) -> Path:
-        asked.append(folder.name)
-        return folder
-
-    tokenizer = SimpleNamespace(decode=lambda ids: words[ids[0]], encode=lambda _: [words.index("</")])
-    monkeypatch.setattr(command, "read", lambda: results)
-    monkeypatch.setattr(command, "append", lambda name, *found: results[name].extend(found))
-    monkeypatch.setattr(command, "evaluate", evaluate)
-    monkeypatch.setattr(samples, "read", read_samples)
-    monkeypatch.setattr(command, "AutoTokenizer", SimpleNamespace(from_pretrained=lambda model: tokenizer))
-    monkeypatch.setattr(command, "add", lambda *given: measured.append(given))
-    command.ban_a_token(1)
-    command.ban_a_token(1)
-    assert asked == ["validation", "validation-0", "validation-3", "validation"]
-    assert measured == [(1, "base, There banned", 17, "--logit_bias", '{"3": -100}')] * 2
-    assert [each["accuracy"] for each in results["candidates"]] == [0.5, 1.0]
 
 
 def test_a_base_is_measured_as_it_is_and_a_system_after_its_training(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,8 +216,10 @@ def test_a_base_is_measured_as_it_is_and_a_system_after_its_training(monkeypatch
     monkeypatch.setattr(
         command, "train", lambda recipe, source, output, seed: done.append((source.name, seed)) or output
     )
-    monkeypatch.setattr(command, "evaluate", lambda model, folder: done.append(model.name) or folder)
-    monkeypatch.setattr(command, "merge", lambda adapters, output, source: done.append((adapters[0].name, source.name)))
+    monkeypatch.setattr(command, "e1", lambda *words: done.append(words[words.index("--model") + 1].name))
+    monkeypatch.setattr(
+        command, "merge", lambda adapters, output, source: done.append((adapters[0].name, source.name)) or output
+    )
     monkeypatch.setattr(command, "measured", lambda *_: [])
     monkeypatch.setattr(command, "append", lambda *_: None)
     command.add(1, "taught", 17)

