@@ -112,7 +112,7 @@ def find_stale(check: Any, generation: VLLMGeneration, model: PreTrainedModel) -
 
 
 def measure(name: str, way: str, folder: Path) -> dict[str, Any]:
-    """Start a family's engine, sync it twice, compare what it samples, and make one tensor stale."""
+    """Start a family's engine, sync it three times, compare what it samples, and make one tensor stale."""
     from e1_trl.engines.weight_check import WeightCheck
 
     note: dict[str, Any] = {}
@@ -137,15 +137,20 @@ def measure(name: str, way: str, folder: Path) -> dict[str, Any]:
     check = make_training_engine(TrlEngine(generation), close, accelerator, adapter=False, seed=0).weights
     if way == "cuda":
         check = WeightCheck(TrlEngine(generation), partial(sync_in_place, generation, sync))
-    move(model, 0.05)
-    try:
-        check()
-    except Exception as error:
-        return {"engine": "starts", "weights": f"{type(error).__name__}: {one_line(error)}"}
-    row = {"engine": "starts", **note, "weights": "pass", "compared_tensors": len(check.compared)}
     # The CPU's kernels of these layers take repacked convolutions only, which no sync in place can fill.
     packs = any(hasattr(model.config.get_text_config(), field) for field in ("linear_num_key_heads", "conv_L_cache"))
-    if way == "cpu" or not packs:
+    is_compared = way == "cpu" or not packs
+    row: dict[str, Any] = {"engine": "starts", **note}
+    try:
+        check()  # weights that the engine has already, as those that an adapter leaves alone
+        if is_compared:
+            row["unchanged_gap"] = compare_samples(generation, model)["logprob_gap"]
+        move(model, 0.05)
+        check()
+    except Exception as error:
+        return {**row, "weights": f"{type(error).__name__}: {one_line(error)}"}
+    row |= {"weights": "pass", "compared_tensors": len(check.compared)}
+    if is_compared:
         row |= compare_samples(generation, model)
     return row | find_stale(check, generation, model)
 

@@ -47,6 +47,7 @@ def test_weights_of_a_family_arrive_and_one_that_does_not_is_named(name: str, wa
     log = tmp_path / "log"
     Program("experiments.families.measure", [name, way], ROOT, log, os.environ).wait(timeout=500)
     row: dict[str, Any] = json.loads(log.read_text().splitlines()[-1])
+    assert row.get("unchanged_gap", 0) < 0.2, row
     if (name, way) in UNABLE:
         error = row["engine"] if row["engine"] != "starts" else row["weights"]
         assert re.search(UNABLE[name, way], error), row
