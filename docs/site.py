@@ -45,7 +45,15 @@ API = {
     ],
     "Answers": [
         "e1_trl.answers.kinds.AnswerType",
+        "e1_trl.answers.grade.Grader",
+        "e1_trl.answers.grade.Grade",
+        "e1_trl.answers.grade.Outcome",
         "e1_trl.answers.mathematics.grader.MathematicsGrader",
+    ],
+    "Methods of evaluation": [
+        "e1_trl.evaluation.methods.Method",
+        "e1_trl.evaluation.methods.Question",
+        "e1_trl.evaluation.methods.Setting",
     ],
     "Engines": [
         "e1_trl.engines.engine.Engine",

@@ -13,7 +13,7 @@ UNANSWERED = "Unanswered: the thinking ended without an answer (eos), or a budge
 OF_MATHEMATICS = (
     "Unevaluated: arithmetic is left to do. Unparseable: no answer can be read. "
     + UNANSWERED
-    + "Unboxed: read without a box, after the text that s1 forces; rows of boxes only do not count these as right. "
+    + "Unboxed: read without a box, after a forced text such as s1's; rows of boxes only do not count these as right. "
     "Worked in the box: arithmetic in front of an equals sign (`6*8=48`), which may be right."
 )
 OF_PROGRAMS = (

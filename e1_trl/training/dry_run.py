@@ -54,7 +54,7 @@ def try_answers(recipe: Recipe) -> Tried:
 
 
 def try_rewards(recipe: Recipe, tried: Tried) -> list[str]:
-    """Call the rewards as a training does, and say what each gives to the first problem's trials.
+    """Call the rewards as a training does, and say what each gives to the first problem's trials, or an empty solution.
 
     The thinking in front of the trials is empty, and closed by the model. Models and rewards of groups are not called.
 
@@ -65,7 +65,7 @@ def try_rewards(recipe: Recipe, tried: Tried) -> list[str]:
     args = recipe.args
     tokenizer = recipe.facts.tokenizer
     row = recipe.problems.train[0]
-    solutions = [trial.solution for at, trial, _ in tried if at == 0]
+    solutions = [trial.solution for at, trial, _ in tried if at == 0] or [""]
     close = recipe.facts.thinking_close.marker.ids
     completions = []
     for solution in solutions:

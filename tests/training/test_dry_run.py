@@ -72,6 +72,7 @@ def test_a_dry_run_calls_the_rewards_as_a_training_does(
         "async def late(prompts, **kwargs):\n    return [None for _ in prompts]\n"
         "def too_few(prompts, **kwargs):\n    return [1.0]\n"
         "def careless(prompts, **kwargs):\n    return kwargs['no_such_column']\n"
+        "def dense(solution_tokens, **kwargs):\n    return [1 / count for count in solution_tokens]\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     words = ("--dataset_name", nano_data, "--output_dir", tmp_path / "run", "--reward_funcs", "accuracy")
@@ -83,6 +84,13 @@ def test_a_dry_run_calls_the_rewards_as_a_training_does(
         dry_run(*words, "own_rewards.too_few")
     with pytest.raises(KeyError, match="no_such_column"):
         dry_run(*words, "own_rewards.careless")
+    # A kind of answer that names no solutions to try has rewards all the same.
+    (tmp_path / "untried.py").write_text(
+        "from dataclasses import replace\nfrom e1_trl.answers.kinds import MATHEMATICS\n"
+        "KIND = replace(MATHEMATICS, trials=lambda row: ())\n"
+    )
+    with pytest.raises(ZeroDivisionError):
+        dry_run(*words, "own_rewards.dense", "--grader", "untried")
 
 
 @pytest.mark.parametrize(
