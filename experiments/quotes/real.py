@@ -11,6 +11,11 @@ from experiments.results import Difference, Results
 
 BASES = (1, 2)
 CUT = "grpo_cut"
+LONG, PLAIN, WIDE = (
+    f"{TAUGHT}_{E1}",
+    f"{TAUGHT}_free",
+    BUDGETS[2],
+)  # what was trained from long thoughts, and E1's budget
 
 
 def read(results: Results) -> Rows:
@@ -40,25 +45,27 @@ def mean(rows: Rows, base: int, system: str, name: str) -> float:
 
 
 def readme(results: Results) -> Iterator[str]:
-    """The rows of the README's table, and separate budgets beside truncation."""
+    """Cells of the README's table, of each base: models before and after a training, and differences of methods."""
     rows = read(results)
-    for before, after, tight in ((TAUGHT, f"{TAUGHT}_{E1}", BUDGETS[2]), (BASE, E1, TIGHT)):
-        for base in BASES:
-            cells = []
+    for base in BASES:
+        for before, after, tight in ((TAUGHT, LONG, WIDE), (TAUGHT, PLAIN, WIDE), (BASE, E1, TIGHT)):
             for asked in (("separate", tight), (FREE, None)):
-                ends = (fmean(row["accuracy"] for row in rows.of(base, system, *asked)) for system in (before, after))
-                lead = less(rows.values(base, after, *asked), rows.values(base, before, *asked))
-                cells.append(f"{' → '.join(f'{end:.1%}' for end in ends)} ({lead.interval('+')}")
-            saved = 1 - mean(rows, base, after, "mean_thinking_tokens") / mean(
-                rows, base, before, "mean_thinking_tokens"
-            )
-            yield cells[0]
-            yield f"| {cells[1]}), thinking {saved:.0%} less |"
-    each = [
-        [rows.of(base, TAUGHT, method, BUDGETS[2])[0]["accuracy"] for method in ("separate", "s1")] for base in BASES
-    ]
-    yield f"untrained, by s1 | {', '.join(f'{plain:.1%} → {s1:.1%}' for plain, s1 in each)} |"
-    yield levels(rows)
+                yield f"| {gain(rows, base, before, after, *asked)} |"
+        for pair in (("separate", "s1"), ("s1", "truncation")):
+            first, second = (methods(rows, base, *pair, WIDE, system) for system in (TAUGHT, LONG))
+            yield f"| {first:+}, {second:+} |"
+
+
+def gain(rows: Rows, base: int, before: str, after: str, method: str, budget: str | None) -> str:
+    """Accuracy before and after a training, with the interval of the difference; without a budget also the thinking."""
+    systems = (before, after)
+    ends = (fmean(row["accuracy"] for row in rows.of(base, system, method, budget)) for system in systems)
+    lead = less(*(rows.values(base, system, method, budget) for system in reversed(systems)))
+    text = f"{' → '.join(f'{end:.1%}' for end in ends)} ({lead.interval('+')})"
+    if budget is not None:
+        return text
+    first, second = (mean(rows, base, system, "mean_thinking_tokens") for system in systems)
+    return f"{text}, thinking {1 - second / first:.0%} less"
 
 
 def levels(rows: Rows) -> str:
@@ -74,7 +81,7 @@ def levels(rows: Rows) -> str:
 
 
 def page(results: Results) -> Iterator[str]:
-    """Quotes of docs/real.md: the split, the steps of the bases' second stage, and what came out."""
+    """Quotes of docs/real.md: the split, the bases' second stage, and what came out."""
     yield from split(results)
     yield from steps(results)
     rows = read(results)
@@ -83,46 +90,37 @@ def page(results: Results) -> Iterator[str]:
     yield f"often than base 2 ({second.interval('+')})"
     lost = -over_base(rows, 1, FREE, None)
     yield f"Without a budget it loses {lost.points:.1f} points from base 1 ({lost.interval()})"
-    free = less(rows.values(1, "grpo_free", FREE, None), rows.values(1, E1, FREE, None))
-    yield f"and is {free.points:.1f} behind *grpo_free* there ({free.interval()})"
     yield from trainings(rows)
     yield from long_thoughts(rows)
+    yield from plain_grpo(rows)
     yield from cut(rows)
-    at = [row["closes_again_ratio"] for row in rows.of(2, BASE, "separate", TIGHT)]
-    yield f"At {TIGHT} it writes `</think>` and the answer again in {at[0]:.0%}"
     trained = [row for row in rows.rows if (row["base"], row["method"]) == (2, FREE) and row["system"] != BASE]
     first, second = sorted(row["truncated_ratio"] for row in trained)[-2:]
-    yield f"no longer stop in {first:.1%} and {second:.1%} of their answers"
+    yield f"**Two of eight models from base 2** no longer stop in {first:.1%} and {second:.1%} of their answers"
     yield from taught(rows)
     ahead = methods(rows, 1, "separate", "truncation")
-    yield f"by {ahead.points:.1f} points at {TIGHT} ({ahead.interval()})"
+    yield f"of the bases on base 1 only, by {ahead.points:.1f} ({ahead.interval()})"
     boxes = [
         100 * row["accuracy_by_boxes"]
         for method in ("s1", "separate")
         for base in BASES
         for row in rows.of(base, BASE, method, TIGHT)
     ]
-    yield "right on {:.1f} and {:.1f}% at 12+16, separate budgets on {:.1f} and {:.1f}%".format(*boxes)
-    yield f"it is {methods(rows, 1, 'separate', 's1', BUDGETS[-1]).points:.1f} behind"
+    yield "right on {:.1f} and {:.1f}% of the bases' answers at 12+16, separate budgets on {:.1f} and {:.1f}%".format(
+        *boxes
+    )
 
 
 def taught(rows: Rows) -> Iterator[str]:
     """Models before the bases' second stage."""
-    tokens, right = (
-        [mean(rows, base, TAUGHT, name) for base in BASES] for name in ("mean_thinking_tokens", "accuracy")
-    )
     yield levels(rows)
-    yield f"thinks for {tokens[0]:.0f} and {tokens[1]:.0f} tokens"
-    yield f"whole ones, which are right on {100 * right[0]:.1f} and {right[1]:.1%}"
     first, second = (methods(rows, base, "separate", "truncation", TIGHT, TAUGHT) for base in BASES)
-    yield f"by {first.points:.1f} points ({first.interval()}) and {second} at {TIGHT}"
-    boxes = [row["accuracy_by_boxes"] for row in rows.rows if (row["system"], row["method"]) == (TAUGHT, "s1")]
-    yield f"on *taught* it is right on {max(boxes):.0%} at most"
+    yield f"at {TIGHT} on *taught* by {first.points:.1f} points ({first.interval()}) and {second}"
 
 
 def long_thoughts(rows: Rows) -> Iterator[str]:
     """E1 from *taught*."""
-    ours, at = f"{TAUGHT}_{E1}", BUDGETS[2]
+    ours, at = LONG, WIDE
 
     def both(*asked: Any, name: str = "accuracy", systems: Sequence[str] = (TAUGHT, ours)) -> list[list[float]]:
         return [[rows.of(base, system, *asked)[0][name] for system in systems] for base in BASES]
@@ -140,10 +138,9 @@ def long_thoughts(rows: Rows) -> Iterator[str]:
     yield f"thinks for {second[0]:.0f} and {second[1]:.0f} tokens instead of {first[0]:.0f} and {first[1]:.0f}"
     trained = [rows.of(base, ours, FREE, None)[0] for base in BASES]
     generated = dict.fromkeys(f"{round(row['generated_tokens'], -4):,}" for row in trained)
-    yield f"from *taught*, with {' and '.join(generated)} tokens"
-    yield f"rollouts {pair(row['first_reward'] for row in trained)} are right in the first ten"
+    yield f"from *taught* [with {' and '.join(generated)}]"
+    yield f"rollouts, at {at}, {pair(row['first_reward'] for row in trained)} are right in the first ten"
     yield f"{pair(row['last_reward'] for row in trained)} in the last ten"
-    yield f"where {pair((1 - row['last_forced'] for row in trained), 0)} of the thoughts end in time"
     leads = [
         [less(rows.values(base, ours, *asked), rows.values(base, TAUGHT, *asked)) for base in BASES]
         for asked in (*(("separate", each) for each in BUDGETS), (FREE, None))
@@ -158,53 +155,51 @@ def long_thoughts(rows: Rows) -> Iterator[str]:
         less(rows.values(base, TAUGHT, "s1", BUDGETS[0]), rows.values(base, ours, "separate", BUDGETS[0]))
         for base in BASES
     ]
-    yield f"At {BUDGETS[0]} *taught* by s1 is still ahead of it, by {behind[0].points:.1f} and {behind[1].points:.1f}"
-    yield f"made the *bases* of the same models, {pair(each[0] for each in both(FREE, None, systems=(BASE,)))} right"
+    yield f"At {BUDGETS[0]} *taught* by s1 is still ahead, by {behind[0].points:.1f} and {behind[1].points:.1f} points"
+    yield f"made the *bases*, {pair(each[0] for each in both(FREE, None, systems=(BASE,)))} right"
+
+
+def plain_grpo(rows: Rows) -> Iterator[str]:
+    """Plain GRPO from *taught* without a tight budget, and how far E1 leads it."""
+    for asked in (("separate", WIDE), (FREE, None)):
+        right = " and ".join(f"{100 * rows.of(base, PLAIN, *asked)[0]['accuracy']:.1f}" for base in BASES)
+        leads = [less(rows.values(base, LONG, *asked), rows.values(base, PLAIN, *asked)) for base in BASES]
+        signs = ["+" if lead.low < 0 else "" for lead in leads]
+        yield f"on {right}%"
+        yield " and ".join(
+            f"{lead.points:.1f} ({lead.interval(sign)})" for lead, sign in zip(leads, signs, strict=True)
+        )
 
 
 def trainings(rows: Rows) -> Iterator[str]:
     """Beginnings and ends of the trainings."""
-    still, random = (
-        [row["last_forced"] for base in BASES for row in rows.of(base, system, FREE, None)] for system in (E1, "random")
-    )
+    still = [row["last_forced"] for base in BASES for row in rows.of(base, E1, FREE, None)]
     generated = [row["generated_tokens"] for row in rows.rows if row["system"] in (E1, CUT, "grpo_free", "random")]
     ends = {f"{round(tokens, -4):,}" for tokens in (min(generated), max(generated))}
-    yield f"trained on the same problems and {' to '.join(sorted(ends))} [generated"
-    yield f"training {100 * min(still):.1f} to {max(still):.1%} of its thoughts were still cut"
-    yield f"With random budgets {100 * (1 - max(random)):.0f} to {1 - min(random):.0%} ended in time"
-    tokens = [mean(rows, 1, system, "mean_thinking_tokens") for system in (BASE, CUT)]
-    yield f"From base 1 thoughts fall from {tokens[0]:.0f} to {tokens[1]:.0f} tokens"
+    yield f"on the same problems and {' to '.join(sorted(ends))} [generated tokens]"
+    yield f"At its end {100 * min(still):.1f} to {max(still):.1%} of its thoughts were still cut"
 
 
 def cut(rows: Rows) -> Iterator[str]:
-    """Plain GRPO with a cut, by truncation at the same tokens, next to others."""
-    own = {base: rows.values(base, CUT, "truncation", TIGHT) for base in BASES}
-    first, second = (less(own[base], rows.values(base, BASE, "truncation", TIGHT)) for base in BASES)
-    yield f"it is {first.points:.1f} points ahead of base 1 truncated alike ({first.interval()})"
-    yield f"and {second.points:.1f} of base 2 ({second.interval()})"
-    behind = [less(own[base], rows.values(base, E1, "separate", TIGHT)) for base in BASES]
-    yield f"by {behind[0].points:.1f} points from base 1 ({behind[0].interval('+')}) and {behind[1].points:.1f}"
-    yield f"and {behind[1].points:.1f} from base 2 ({behind[1].interval()})"
-    costs = [-over_base(rows, base, FREE, None, system=CUT) for base in BASES]
-    yield f"the cut costs {costs[0].points:.1f} points from base 1 ({costs[0].interval()}) and {costs[1].points:.1f}"
-    yield f"and {costs[1].points:.1f} from base 2 ({costs[1].interval()})"
+    """Plain GRPO with a cut, by truncation at the same tokens, next to E1."""
+    ahead = [
+        less(rows.values(base, CUT, "truncation", TIGHT), rows.values(base, E1, "separate", TIGHT)) for base in BASES
+    ]
+    yield f"by {ahead[0].points:.1f} points from base 1 ({ahead[0].interval('+')}) and {ahead[1].points:.1f}"
+    yield f"and {ahead[1].points:.1f} from base 2 ({ahead[1].interval()})"
 
 
 def split(results: Results) -> Iterator[str]:
     """The problems held out."""
     found = results["real"]["split"]
-    yield f"{found['test']} problems are held out for the test and {found['validation']} for choices"
+    yield f"{found['test']} problems are held out for the test, {found['validation']} for choices"
     yield f"and {found['train']:,} are trained on"
     yield f"at most eight problems of each, {max(found['stories']) + 1} in the test"
-    yield f"by [shared rare words](../experiments/real/problems.py), is {found['bound']} or more"
+    yield f"similar to one held out by {found['bound']} or more, by [shared rare words]"
 
 
 def steps(results: Results) -> Iterator[str]:
     """The bases' second stage."""
     found = [results["real_grpo"][base] for base in ("base 1", "base 2")]
-    ends = [f"{fmean(row['right'] for row in own[-10:]):.1%}" for own in found]
-    begun = fmean(row["right"] for row in found[0][:10])
     lengths = [[own[place]["thinking_tokens"] for place in (0, -1)] for own in found]
-    yield f"({found[0][-1]['step']} and {found[1][-1]['step']} steps of 512 answers"
-    yield f"problems rose from {begun:.1%} in the first ten steps to {ends[0]} in the last ten (base 2: to {ends[1]})"
-    yield f"thoughts fell from {lengths[0][0]} to {lengths[0][1]} tokens ({lengths[1][0]} to {lengths[1][1]})"
+    yield f"from {lengths[0][0]} to {lengths[0][1]} tokens (base 2: {lengths[1][0]} to {lengths[1][1]})"
