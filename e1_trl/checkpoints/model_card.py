@@ -42,6 +42,7 @@ OTHERS = f"_{README}"  # no training uploads what begins with _
 DETAILS = "e1"  # folder of the files that the card links to
 RESULTS = f"{DETAILS}/results-"  # beginning of the paths of results
 RECIPE = f"{DETAILS}/recipe.yaml"
+SCHEDULED = ("thinking_budget", "solution_budget", "total_budget")
 EARLIER = f"{DETAILS}/recipe-until-{{}}.yaml"
 VERSIONS = f"{DETAILS}/versions.txt"
 LICENSE = ("license", "license_name", "license_link")
@@ -157,6 +158,7 @@ def write(folder: Path, name: str, revision: str | None = None, tags: Sequence[s
         **origin.license,
     )
     packages = (line.split("==") for line in (folder / VERSIONS).read_text().split())
+    recipe = yaml.safe_load((folder / RECIPE).read_text()) if (folder / RECIPE).exists() else {}
     card = ModelCard.from_template(
         data,
         template_path=str(TEMPLATE),
@@ -169,7 +171,8 @@ def write(folder: Path, name: str, revision: str | None = None, tags: Sequence[s
         state=_read_json(folder / "trainer_state.json"),
         provenance=Provenance.read(folder) if (folder / PROVENANCE).exists() else None,
         versions=", ".join(f"{package} {version}" for package, version in packages if package in SHOWN),
-        recipe=(folder / RECIPE).exists(),
+        recipe=recipe,
+        schedules={name: value for name, value in recipe.items() if name in SCHEDULED and isinstance(value, Mapping)},
         earlier=sorted(f"{DETAILS}/{file.name}" for file in folder.glob(EARLIER.format("*"))),
         pages=[file.stem.removeprefix(Path(RESULTS).name) for file in folder.glob(f"{RESULTS}*.html")],
         rank=served_rank,

@@ -40,7 +40,8 @@ def fitting(setup: Setup, gpus: int, card: int) -> dict[str, Any] | None:
 def remedy(setup: Setup, card: int) -> str:
     """Say how to make a setup fit a card."""
     if (changed := fitting(setup, setup.gpus, card)) is None:
-        return "shard or offload more (ZeRO-3, more GPUs, offload_optimizer_device: cpu)"
+        fewer = ", or lower generation_batch_size" if setup.steps > 1 else ""
+        return f"shard or offload more (ZeRO-3, more GPUs, offload_optimizer_device: cpu){fewer}"
     return f"it fits with {' '.join(f'--{FIELDS[name]} {str(value).lower()}' for name, value in changed.items())}"
 
 

@@ -60,6 +60,14 @@ def test_every_statement_of_the_card_stands_in_a_file_beside_it(folder: Path) ->
     assert BudgetInfo.read(folder / "budget.json") == TRAINED
 
 
+def test_a_card_says_that_budgets_were_scheduled(folder: Path) -> None:
+    publish(folder, TRAINED, ORIGIN, {**RECIPE, "thinking_budget": {"choice": [0, 1024], "per": "row"}})
+    said = (
+        'trained at budgets of at most 1024+512 ([budget.json](budget.json), `thinking_budget: {"choice": [0, 1024], '
+    )
+    assert said + '"per": "row"}`): up to 1,024 tokens of thinking' in card(folder).text
+
+
 @pytest.mark.parametrize(
     ("conversations", "forced_text", "budget"),
     [
