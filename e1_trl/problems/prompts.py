@@ -173,9 +173,9 @@ def _measure(
 
 def _check_ends(ids: list[int], tokenizer: "PreTrainedTokenizerBase") -> list[int]:
     """Return the ids of a text that has no second beginning, and no end, from its tokenizer."""
-    begin, end = tokenizer.bos_token_id, tokenizer.eos_token_id
+    begin = tokenizer.bos_token_id
     if ids[:2] == [begin, begin]:
         raise UserError(f"a prompt begins with {tokenizer.bos_token!r} twice: the tokenizer adds it; remove it")
-    if ids[-1:] == [end] and end != begin:
+    if ids[-1:] == [tokenizer.eos_token_id] != [begin]:
         raise UserError(f"a prompt ends in {tokenizer.eos_token!r}: remove it, or the tokenizer's add_eos_token")
     return ids

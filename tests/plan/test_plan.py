@@ -422,7 +422,7 @@ BATCHES = "it fits with --per_device_train_batch_size 16 --gradient_accumulation
     [
         ("E1-Math-1.5B", "ddp", FP32, "training takes 92.1 GB", "fits with --vllm_enable_sleep_mode true"),
         ("E1-Math-1.5B", "ddp", FP32 | {"card": 20 * 2**30}, "training takes", "shard or offload more (ZeRO"),
-        ("E1-Math-1.5B-24GB", "one_gpu", {"card": 19 * 2**30}, "1/5 of the sequences", ", or lower generation_batch_size"),
+        ("E1-Math-1.5B-24GB", "one_gpu", {"card": 19 * 2**30}, "1/5 of the sequences", "lower generation_batch"),
         ("E1-Math-7B", "zero3", {"per_device_train_batch_size": 64}, "training takes", BATCHES),
         ("E1-Math-7B", "zero3", {"vllm_gpu_memory_utilization": 0.2}, CACHE, "--vllm_gpu_memory_utilization"),
     ],

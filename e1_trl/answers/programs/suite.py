@@ -102,7 +102,8 @@ def _is_root(x: Any, coefficients: list[float]) -> bool:
 
 def same_text(written: str, expected: str, rule: Rule) -> bool:
     """Return whether two outputs are the same, line by line."""
-    written, expected = written.strip(), expected.strip()
+    written = written.strip()
+    expected = expected.strip()
     if written.count("\n") != expected.count("\n"):  # before a long output is split
         return False
     lines = zip(written.split("\n"), expected.split("\n"), strict=True)
