@@ -16,6 +16,7 @@ from e1_trl.plan.setup import DEFAULTS, Launch, launch_parser
 from e1_trl.plan.verdict import remedy
 from e1_trl.report.markdown import table
 from e1_trl.training.arguments import ROUNDS_AWAY
+from e1_trl.training.launch import check_batch
 
 GIB = 2**30
 
@@ -105,5 +106,9 @@ def main(argv: Sequence[str]) -> None:
     print(report(taken), end="")
     if taken.engine_cache > 0 and not taken.setup.served:
         print(f"\n{report_time(taken, arguments.prompt_tokens, launch.fields)}", end="")
+    try:
+        check_batch({**launch.recipe_fields, **launch.given}, taken.setup.gpus, launch.given)
+    except UserError as error:
+        print(f"\nPlanned with another batch, which e1 train refuses: {error}.")
     if taken.problems or taken.setup.rounds_away:
         sys.exit(1)

@@ -720,6 +720,16 @@ def test_the_whole_training_takes_as_many_generations_and_a_server_is_not_timed(
     assert "GPU-hours" not in capsys.readouterr().out
 
 
+def test_a_batch_that_a_training_would_refuse_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["E1-Math-1.5B", "--gpus", "1"]
+    main(words)
+    said = "Planned with another batch, which e1 train refuses: the recipe's batch is 512 rollouts a step"
+    assert said in capsys.readouterr().out
+    for others in (["--gradient_accumulation_steps", "32"], ["--gpus", "8"]):
+        main([*words, *others])
+        assert "another batch" not in capsys.readouterr().out
+
+
 def test_the_status_is_1_where_a_recipe_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as error:
         main(["E1-Math-7B", "--gpus", "2", "--gpu_memory", "24"])
