@@ -48,8 +48,7 @@ def readme(results: Results) -> Iterator[str]:
     """Cells of the README's table, of each base: models before and after a training, and differences of methods."""
     rows = read(results)
     for base in BASES:
-        trained = ((TAUGHT, LONG, WIDE), (TAUGHT, PLAIN, WIDE), (BASE, E1, TIGHT))
-        for before, after, tight in (each for each in trained if rows.of(base, each[1], FREE, None)):
+        for before, after, tight in ((TAUGHT, LONG, WIDE), (TAUGHT, PLAIN, WIDE), (BASE, E1, TIGHT)):
             for asked in (("separate", tight), (FREE, None)):
                 yield f"| {gain(rows, base, before, after, *asked)} |"
         for pair in (("separate", "s1"), ("s1", "truncation")):
@@ -162,12 +161,19 @@ def long_thoughts(rows: Rows) -> Iterator[str]:
 
 def plain_grpo(rows: Rows) -> Iterator[str]:
     """Plain GRPO from *taught* without a tight budget, and how far E1 leads it."""
-    bases = [base for base in BASES if rows.of(base, PLAIN, FREE, None)]
+    at = [
+        [less(*(rows.values(base, name, "separate", each) for name in (LONG, PLAIN))) for base in BASES]
+        for each in BUDGETS
+    ]
+    leads_all = all(each.low > 0 for own in at for each in own)
+    yield f"it {'leads' if leads_all else 'does not lead'} plain GRPO at every budget"
     for asked in (("separate", WIDE), (FREE, None)):
-        right = " and ".join(f"{100 * rows.of(base, PLAIN, *asked)[0]['accuracy']:.1f}" for base in bases)
-        leads = [less(rows.values(base, LONG, *asked), rows.values(base, PLAIN, *asked)) for base in bases]
+        right = " and ".join(f"{100 * rows.of(base, PLAIN, *asked)[0]['accuracy']:.1f}" for base in BASES)
+        leads = [less(rows.values(base, LONG, *asked), rows.values(base, PLAIN, *asked)) for base in BASES]
         signs = ["+" if lead.low < 0 else "" for lead in leads]
         yield f"on {right}%"
+        if asked[1]:
+            yield f"by {' and '.join(f'{lead.points:.1f}' for lead in leads)} points at {WIDE}"
         yield " and ".join(
             f"{lead.points:.1f} ({lead.interval(sign)})" for lead, sign in zip(leads, signs, strict=True)
         )
