@@ -83,7 +83,6 @@ def make_rewards(
             try:
                 found = found(**arguments)
             except Exception as error:  # whatever a factory of the user's raises
-                why = f"{one_line(error)} (with arguments, name what makes a reward of them)"
-                raise UserError(f"the reward {name} cannot be made with {arguments}: {why}") from error
+                raise UserError(f"the reward {name} cannot be made with {arguments}: {one_line(error)}") from error
         rewards.append(found)
     return rewards

@@ -11,11 +11,8 @@ from experiments.results import Difference, Results
 
 BASES = (1, 2)
 CUT = "grpo_cut"
-LONG, PLAIN, WIDE = (
-    f"{TAUGHT}_{E1}",
-    f"{TAUGHT}_free",
-    BUDGETS[2],
-)  # what was trained from long thoughts, and E1's budget
+LONG, PLAIN = f"{TAUGHT}_{E1}", f"{TAUGHT}_free"  # trained from long thoughts
+WIDE = BUDGETS[2]  # at which E1 is
 
 
 def read(results: Results) -> Rows:
@@ -50,19 +47,19 @@ def readme(results: Results) -> Iterator[str]:
     for base in BASES:
         for before, after, tight in ((TAUGHT, LONG, WIDE), (TAUGHT, PLAIN, WIDE), (BASE, E1, TIGHT)):
             for asked in (("separate", tight), (FREE, None)):
-                yield f"| {gain(rows, base, before, after, *asked)} |"
+                yield gain(rows, base, before, after, *asked)
         for pair in (("separate", "s1"), ("s1", "truncation")):
             first, second = (methods(rows, base, *pair, WIDE, system) for system in (TAUGHT, LONG))
             yield f"| {first:+}, {second:+} |"
 
 
 def gain(rows: Rows, base: int, before: str, after: str, method: str, budget: str | None) -> str:
-    """Accuracy before and after a training, with the interval of the difference; without a budget also the thinking."""
+    """Accuracy before and after a training, with the interval of the difference; of E1 from long ones the thinking."""
     systems = (before, after)
     ends = (fmean(row["accuracy"] for row in rows.of(base, system, method, budget)) for system in systems)
     lead = less(*(rows.values(base, system, method, budget) for system in reversed(systems)))
     text = f"{' → '.join(f'{end:.1%}' for end in ends)} ({lead.interval('+')})"
-    if budget is not None:
+    if budget is not None or after != LONG:
         return text
     first, second = (mean(rows, base, system, "mean_thinking_tokens") for system in systems)
     return f"{text}, thinking {1 - second / first:.0%} less"

@@ -158,7 +158,7 @@ def test_a_reward_is_one_of_ones_own_and_takes_arguments_from_the_recipe_as_trls
         ("mine.length", r"the reward 'mine\.length' cannot be imported: .*length"),
         ({"name": "accuracy", "strict": True}, "unknown reward 'accuracy'; available are l1_exact, l1_max, "),
         ({"max_len": 8}, "the reward {'max_len': 8} has no name; write"),
-        ({"name": "mine.upto"}, r"the reward mine.upto cannot be made with {}: .*'n'.* name what makes a"),
+        ({"name": "mine.upto"}, r"the reward mine.upto cannot be made with {}: .*'n'"),
         ({"name": "get_repetition_penalty_reward", "max_penalty": 1}, "cannot be made with {'max_penalty': 1}: "),
     ):
         with pytest.raises(ValueError, match=message) as error:
