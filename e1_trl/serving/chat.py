@@ -25,7 +25,7 @@ from e1_trl.engines.engine import CPU_CACHE
 from e1_trl.errors import UserError, run_command
 from e1_trl.ports import free_port
 from e1_trl.serving.model import Model, ModelArguments, read_model
-from e1_trl.serving.request import ParsedRequest
+from e1_trl.serving.request import parse_request
 from e1_trl.serving.response import ask
 
 with suppress(ImportError):  # arrows and history where a terminal has them
@@ -95,7 +95,8 @@ class Chat:
     async def _answer(self, question: str) -> None:
         messages = [*self._messages, {"role": "user", "content": question}]
         presets = self._model.presets
-        asked = ParsedRequest(self._budget, None, presets.name, {**presets.sampling, "messages": messages})
+        content = {"model": f"{presets.name}@{self._budget}", "messages": messages, "stream": True}
+        asked = parse_request(content, presets, self._model.close.forced_after(None))
         solution = ""
         has_ended = False
         async with ask(self._model, asked, "chat/completions") as answer:

@@ -349,8 +349,9 @@ def test_a_chat_remembers_marks_and_changes_its_budget(
     BudgetInfo("</think>", "</think>", 1, Budget(64, 32)).write(model)
     said = f"{problems[0]}\n/budget 8+4\n/clear\n{problems[0]}\n/budget 8\n/help\n"
     line = ["--upstream", str(server.base_url), "--model", str(model), "--served_model_name", "nano"]
+    sampling = json.dumps({"temperature": 0, "stop": [";"]})  # thoughts have it, and it must not end them
     done = subprocess.run(
-        [sys.executable, "-m", "e1_trl.serving.chat", *line, "--sampling", '{"temperature": 0}'],
+        [sys.executable, "-m", "e1_trl.serving.chat", *line, "--sampling", sampling],
         input=said, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "Unclosed" not in done.stderr
@@ -359,6 +360,7 @@ def test_a_chat_remembers_marks_and_changes_its_budget(
         (completion,) = evaluated(server, [(prompt, Budget.parse(budget))], Marker.from_tokenizer(TOKENIZER))
         forced = completion.thinking_end is ThinkingEnd.FORCED
         thought = TOKENIZER.decode(completion.parts[0]).removesuffix("</think>")
+        assert ";" in thought
         assert thought + (" ‖</think>‖\n" if forced else "\n") in done.stdout
         counts = f"{completion.thinking_tokens} + {completion.solution_tokens} tokens"
         assert f"{completion.thinking_end}, {counts}" in done.stdout and f"of {budget}" in done.stdout
