@@ -139,13 +139,15 @@ def make_advantage(spec: Any, args: E1Config, rewards: Sequence[Reward]) -> Adva
     forks = args.budgets.forks
     rows = 4 * forks
     tokens = [*range(1, rows + 1)]
-    correct = [True, False, None, False] * forks
+    correct = [(True, False, None, False)[(row // forks + row % forks) % 4] for row in range(rows)]  # no thoughts alike
     tried = Group("", correct, tokens, tokens, [True] * rows, [False] * rows, 1, [*tokens], forks)
     try:
         made = partial(function, **options)
-        advantages_of([tried], [math.nan if right is None else float(right) for right in correct], made)
+        pairs = advantages_of([tried], [math.nan if right is None else float(right) for right in correct], made)
     except Exception as error:  # whatever a function of the user's raises
         raise UserError(f"the advantage {name} fails with {options}: {one_line(error)}") from error
+    if args.importance_sampling_level == "sequence" and any(thinking != solution for thinking, solution in pairs):
+        raise UserError(f"importance_sampling_level sequence would average the two advantages of {name}; use token")
     if function is gfpo and options["keep"] >= args.num_generations:
         kept = f"{options['keep']} of num_generations {args.num_generations}"
         raise UserError(f"the advantage gfpo keeps {kept}; keep fewer")
@@ -160,9 +162,13 @@ def _check(said: str, function: Any, args: E1Config, rewards: Sequence[Reward]) 
     if function in (per_fork, brpo) and args.num_generations < 2 * forks:
         needed = f"{forks} forks need num_generations {2 * forks} or more; it is {args.num_generations}"
         raise UserError(f"{said} compares thoughts, of which a group has one: {needed}")
-    if function is brpo and (args.loss_type in UNEQUAL or args.mask_truncated_completions):
-        named = "mask_truncated_completions" if args.mask_truncated_completions else f"loss_type {args.loss_type}"
-        raise UserError(f"{said} is a sum over forks, which {named} weighs unequally; use loss_type dr_grpo or dapo")
+    unequal = [f"loss_type {args.loss_type}"] * (args.loss_type in UNEQUAL)
+    unequal += ["mask_truncated_completions"] * args.mask_truncated_completions
+    corrected = args.vllm_importance_sampling_mode if args.vllm_importance_sampling_correction else ""
+    unequal += [f"vllm_importance_sampling_mode {corrected}"] * corrected.startswith("sequence")
+    if function is brpo and unequal:
+        needed = "loss_type dr_grpo or dapo, and ratios of tokens"
+        raise UserError(f"{said} is a sum over forks, which {unequal[0]} weighs unequally; use {needed}")
     if function is gfpo and forks > 1:
         raise UserError(f"{said} keeps the shortest rollouts, which are the forks of the smallest budgets; remove them")
     if function in BY_GRADE and not any(isinstance(reward, Accuracy) for reward in rewards):

@@ -1,8 +1,10 @@
 """Callbacks of the trainer: how it resumes and ends, memory of rewards, master weights, and a test of packed rows."""
 
 import logging
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,27 +76,29 @@ class ResumedFields(TrainerCallback):
             lr_scheduler.step()  # the last one again, which sets the rate of the next optimizer step
 
 
-def generated_tokens(history: Sequence[Mapping[str, Any]], rollouts: float) -> int:
+def generated_tokens(history: Sequence[Mapping[str, Any]], rollouts: int, steps: Fraction | int = 1) -> int:
     """Count the tokens that a training has sampled, from its logs; forced tokens do not count.
 
     Args:
         history: the `log_history` of its state.
-        rollouts: of an optimizer step.
+        rollouts: of a generation, in all processes.
+        steps: optimizer steps that a generation lasts.
     """
     total = 0.0
     last = 0
     for entry in history:
         thinking = next((entry[name] for name in THINKING if name in entry), None)
         if thinking is not None:
-            total += (entry["step"] - last) * rollouts * (thinking + entry[SOLUTION])
-            last = entry["step"]
+            generations = math.ceil(entry["step"] / steps)
+            total += (generations - last) * rollouts * (thinking + entry[SOLUTION])
+            last = generations
     return round(total)
 
 
-def rollouts_of_a_step(args: GRPOConfig) -> float:
-    """Return the new rollouts of an optimizer step in all processes: fewer if steps repeat a generation."""
+def generation_of(args: GRPOConfig) -> tuple[int, Fraction]:
+    """Return the rollouts of a generation in all processes, and the optimizer steps that it lasts."""
     rows = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-    return rows / args.num_iterations
+    return args.generation_batch_size, Fraction(args.generation_batch_size * args.num_iterations, rows)
 
 
 class TokenLimit(TrainerCallback):
@@ -109,7 +113,7 @@ class TokenLimit(TrainerCallback):
         self.tokens = tokens
 
     def _is_reached(self, args: GRPOConfig, state: TrainerState) -> bool:
-        return self.tokens is not None and generated_tokens(state.log_history, rollouts_of_a_step(args)) >= self.tokens
+        return self.tokens is not None and generated_tokens(state.log_history, *generation_of(args)) >= self.tokens
 
     def on_train_begin(self, args: GRPOConfig, state: TrainerState, control: Any, **_: Any) -> None:
         control.should_training_stop |= state.global_step >= state.max_steps or self._is_reached(args, state)

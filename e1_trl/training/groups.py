@@ -80,8 +80,8 @@ class GroupReward(ABC):
         return {}
 
     @abstractmethod
-    def of(self, group: Group) -> Sequence[float]:
-        """Return the rewards of a group's rollouts."""
+    def of(self, group: Group) -> Sequence[float | None]:
+        """Return the rewards of a group's rollouts; `None` adds nothing."""
 
     def remember(self, groups: Sequence[Group]) -> None:  # noqa: B027 - most remember nothing
         """Update `memory`, once for each training generation, after all of its groups have their rewards."""
@@ -145,7 +145,7 @@ def reward_groups(
         groups.append(Group(keys[0], correct, thinking, tokens, finished, repeated, targets[0], budgets, forks))
     for column, reward in of_groups.items():
         values = [value for group in groups for value in _checked(reward.of(group), group, type(reward).__name__)]
-        scores[:, column] = torch.tensor(values)
+        scores[:, column] = torch.tensor([math.nan if value is None else value for value in values])
         if training:
             reward.remember(groups)
     return groups

@@ -256,7 +256,7 @@ class E1Trainer(HookedTrainer):
         """Return the advantages of this process's rollouts for each of `length` tokens; `None` for TRL's."""
         if self._advantage is None:
             return None
-        lengths = [completion.thinking_tokens for _, completion in self._rollouts]
+        lengths = [completion.thinking_tokens + completion.close_tokens for _, completion in self._rollouts]
         return [[a] * n + [b] * (length - n) for (a, b), n in zip(self._advantages, lengths, strict=True)]
 
     def begin_generation(self, rows: list[dict[str, Any]]) -> None:

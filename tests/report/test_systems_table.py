@@ -16,7 +16,7 @@ from e1_trl.recipes import fields_of
 from e1_trl.report.markdown import around_section
 from e1_trl.training.advantages import make_advantage
 from e1_trl.training.budgets import Budgets
-from e1_trl.training.callbacks import rollouts_of_a_step
+from e1_trl.training.callbacks import generation_of
 from e1_trl.training.named_rewards import make_rewards
 from e1_trl.training.recipe_as_run import parse_recipe
 from experiments.best_of.make_base import Choice
@@ -193,13 +193,13 @@ def test_every_system_is_a_recipe_that_can_be_trained(recipe: Path, tmp_path: Pa
     script, args, *_ = parse_recipe(["--config", str(recipe), "--output_dir", str(tmp_path)])
     rewards = make_rewards(script.reward_funcs, args.reward_weights, None)
     make_advantage(script.advantage, args, rewards)
-    assert rollouts_of_a_step(args) == FIRST_ZERO.rollouts and args.max_generated_tokens == 1_200_000
+    assert generation_of(args) == (FIRST_ZERO.rollouts, 1) and args.max_generated_tokens == 1_200_000
     for miniature in (SHORT, BEST_OF):
         fields = command.in_place(recipe, miniature)
         words = [f"--{name}={value}" for name, value in fields.items()]
         script, args, *_ = parse_recipe(["--config", str(recipe), *words, "--output_dir", str(tmp_path)])
         assert script.dataset_name == str(miniature.data / "data")
-        assert rollouts_of_a_step(args) == miniature.rollouts == 128 and args.max_generated_tokens == 300_000
+        assert generation_of(args) == (miniature.rollouts, 1) == (128, 1) and args.max_generated_tokens == 300_000
     assert args.budgets == Budgets.of({"total_budget": None, **fields_of(recipe)})
 
 

@@ -1,6 +1,7 @@
 """Advantages of a group: formulas by numbers worked out by hand, and TRL's own."""
 
 import math
+from array import array
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,10 +16,12 @@ from trl import ModelConfig
 
 import e1_trl.train
 from e1_trl.errors import UserError
+from e1_trl.rollout import Completion, ThinkingEnd
 from e1_trl.training.advantages import ADVANTAGES, brpo, gfpo, grpo, lead, make_advantage, mgpo, per_fork, s_grpo
 from e1_trl.training.config import E1Config
 from e1_trl.training.groups import Group, advantages_of
 from e1_trl.training.rewards import Accuracy
+from e1_trl.training.trainer import E1Trainer
 
 
 def group(rewards: Sequence[float], tokens: Sequence[int] = (), forks: int = 1) -> Group:
@@ -124,9 +127,15 @@ def by_target(of: Group, rewards: Sequence[float]) -> list[float]:
     return [reward - abs(n - of.target) for reward, n in zip(rewards, of.tokens, strict=True)]  # type: ignore[operator]
 
 
+def apart(of: Group, rewards: Sequence[float]) -> list[tuple[float, float]]:
+    return [(0.0, reward) for reward in rewards]
+
+
 def asked(forks: int = 1, rollouts: int = 8, **own: Any) -> Any:
     """Fields of a recipe that an advantage looks at."""
-    usual = {"loss_type": "dapo", "mask_truncated_completions": False, **own}
+    usual: dict[str, Any] = {"loss_type": "dapo", "mask_truncated_completions": False}
+    usual |= {"importance_sampling_level": "token", "vllm_importance_sampling_correction": True}
+    usual |= {"vllm_importance_sampling_mode": "token_truncate", **own}
     return SimpleNamespace(budgets=SimpleNamespace(forks=forks), num_generations=rollouts, **usual)
 
 
@@ -178,6 +187,9 @@ def test_an_advantage_that_cannot_work_is_refused_in_one_line(spec: Any, message
         ),
         ("brpo", asked(4, loss_type="grpo"), 1, "^the advantage brpo is a sum over forks, which loss_type grpo weighs"),
         ("brpo", asked(4, mask_truncated_completions=True), 1, "over forks, which mask_truncated_completions weighs"),
+        ("brpo", asked(4, vllm_importance_sampling_mode="sequence_mask"), 1, "vllm_importance_sampling_mode sequence_"),
+        ("brpo", asked(4, importance_sampling_level="sequence"), 1, "would average the two advantages of brpo; use tok"),
+        (f"{__name__}.apart", asked(4, importance_sampling_level="sequence"), 1, "would average the two advantages of"),
         (
             {"name": "gfpo", "keep": 2},
             asked(4),
@@ -193,6 +205,19 @@ def test_an_advantage_that_would_learn_something_else_is_refused(
     with pytest.raises(UserError, match=message) as error:
         make_advantage(spec, fields, [ACCURACY] * rewards)
     assert "\n" not in str(error.value)
+
+
+def test_advantages_of_a_part_alike_are_taken_with_ratios_of_sequences() -> None:
+    assert make_advantage("mgpo", asked(importance_sampling_level="sequence"), [ACCURACY]) is not None
+
+
+def test_a_close_has_the_advantage_of_the_thinking_whether_it_was_sampled_or_forced() -> None:
+    close, solution = [8], [5]
+    sampled = Completion(array("i", [1, 2, *close, *solution]), ThinkingEnd.CLOSED, 3, 0, 0, 1, False)
+    forced = Completion(array("i", [1, 2, *close, *solution]), ThinkingEnd.FORCED, 2, 1, 1, 1, False)
+    trainer: Any = SimpleNamespace(_advantage=brpo, _advantages=[(-1.0, 1.0)] * 2)
+    trainer._rollouts = [(0, sampled), (0, forced)]
+    assert E1Trainer.spread_advantages(trainer, 4) == [[-1.0, -1.0, -1.0, 1.0]] * 2
 
 
 @pytest.mark.parametrize(("advantage", "reads"), [(None, False), (by_budget, True)])

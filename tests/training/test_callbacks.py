@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,7 @@ from transformers import (
 )
 from trl import GRPOConfig
 
-from e1_trl.training.callbacks import ResumedFields, RewardState, TokenLimit, generated_tokens, rollouts_of_a_step
+from e1_trl.training.callbacks import ResumedFields, RewardState, TokenLimit, generated_tokens, generation_of
 from e1_trl.training.groups import Group, GroupReward
 from e1_trl.training.lengths import Hapo, LaserD
 from e1_trl.training.logprob_gap import FIRST, LogprobGap
@@ -108,6 +109,12 @@ def test_every_step_since_the_last_logged_one_counts() -> None:
     assert generated_tokens([{"step": 2, "thinking/sampled_tokens": 12.0, **LOGGED}], 8) == 2 * 8 * (12 + 5)
 
 
+def test_a_generation_counts_when_it_is_sampled_however_many_steps_it_lasts() -> None:
+    history: list[dict[str, Any]] = [{"step": 1, **LOGGED}, {"step": 2}, {"step": 3, **LOGGED}]
+    assert [generated_tokens(history[:logged], 16, 2) for logged in (1, 2, 3)] == [16 * 35, 16 * 35, 2 * 16 * 35]
+    assert generated_tokens(history[:1], 4, Fraction(1, 2)) == 2 * 4 * 35  # a step on two generations
+
+
 def arguments(iterations: int = 1) -> GRPOConfig:
     sizes = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "num_generations": 2}
     return GRPOConfig(output_dir="unused", use_cpu=True, bf16=False, num_iterations=iterations, **sizes)
@@ -116,8 +123,8 @@ def arguments(iterations: int = 1) -> GRPOConfig:
 @pytest.mark.parametrize(("tokens", "ends"), [(281, False), (280, True), (None, False)])
 def test_the_step_that_reaches_the_limit_is_the_last(tokens: int | None, ends: bool) -> None:
     state, control = TrainerState(log_history=[{"step": 1, **LOGGED}]), TrainerControl()
-    assert rollouts_of_a_step(arguments()) == 8
-    assert rollouts_of_a_step(arguments(iterations=2)) == 4  # steps that repeat a generation sample nothing
+    assert generation_of(arguments()) == (8, 1)
+    assert generation_of(arguments(iterations=2)) == (8, 2)  # steps that repeat a generation sample nothing
     TokenLimit(tokens).on_log(arguments(), state, control)
     assert control.should_training_stop is ends
     for steps, is_finished in ((1, True), (2, ends)):  # of a run that resumes

@@ -65,6 +65,17 @@ def test_a_reward_of_groups_fills_in_its_own_column_by_what_accuracy_has_found()
     assert unknown.tolist() == [[0.0]] * 4 and seen[-1].correct == [None, None] and shortest.memory == {}
 
 
+def test_a_reward_of_groups_may_give_none_where_the_grader_failed() -> None:
+    class Known(GroupReward):
+        def of(self, group: Group) -> list[float | None]:
+            return [None if correct is None else 0.5 for correct in group.correct]
+
+    accuracy = Accuracy(MathematicsGrader(time_limit=60, workers=1))
+    scores = torch.tensor([[1.0, 9.0], [math.nan, 9.0]])
+    reward_groups([accuracy, Known()], scores, 0, rows(9, 8), 2, training=True)
+    assert scores[0, 1] == 0.5 and scores[1, 1].isnan()
+
+
 def test_a_reward_that_does_not_give_a_value_to_each_of_a_group_is_named() -> None:
     class Single(GroupReward):
         def of(self, group: Group) -> list[float]:
