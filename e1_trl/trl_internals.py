@@ -6,10 +6,10 @@ docs/private-names.md says for each name why it is used, and what to look at whe
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
+from transformers.modeling_utils import set_zero3_state
 
 from e1_trl.ports import free_port
 from e1_trl.versions import needing_trl
@@ -34,13 +34,21 @@ with needing_trl():
 def starting(revision: str | None, processes: int) -> Iterator[None]:
     """Let TRL start an engine, if not a server, at the model's revision, and at a port that nobody else takes.
 
-    TRL passes the name alone: configuration, tokenizer and end-of-sequence tokens would be the newest.
+    TRL passes the name alone: configuration, tokenizer and end-of-sequence tokens would be the newest. On GPUs, vLLM's
+    other kernels for experts reorder weights as they are first loaded, and a sync would not. ZeRO-3 must not share out
+    a model that vLLM makes of Transformers' classes.
     """
     if processes == 1:
         # TRL tries the same port first in every run, so that the later one of two runs that start together would fail.
         os.environ.setdefault("MASTER_PORT", str(free_port()))
     engine = vllm_generation.LLM
-    vllm_generation.LLM = partial(engine, revision=revision, tokenizer_revision=revision)
+    experts = {"moe_backend": "triton"} if torch.cuda.is_available() else {}
+
+    def start(**options: Any) -> Any:
+        with set_zero3_state():
+            return engine(**experts, **options, revision=revision, tokenizer_revision=revision)
+
+    vllm_generation.LLM = start
     try:
         yield
     finally:

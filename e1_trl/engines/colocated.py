@@ -46,11 +46,11 @@ def make_training_engine(
         engine = vllm.server and ServerEngine(*vllm.server, close, sampling, seed, is_trained=True)
         return ServedEngine(accelerator, engine)
     from e1_trl.engines.local import LocalEngine, restore_calls
-    from e1_trl.engines.weight_check import WeightCheck, reload_weights
+    from e1_trl.engines.weight_check import WeightCheck, reload_weights, sync_in_place
 
     restore_calls(vllm.model)
     on_cpu = accelerator.device.type == "cpu"
-    check = WeightCheck(vllm, partial(reload_weights, vllm) if on_cpu else vllm.sync)
+    check = WeightCheck(vllm, partial(reload_weights, vllm) if on_cpu else partial(sync_in_place, vllm, vllm.sync))
     vllm.replace_sync(check)
     return ColocatedEngine(vllm, LocalEngine(vllm.llm, close.marker, sampling), accelerator, adapter, seed, check)
 

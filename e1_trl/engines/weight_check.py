@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from vllm.model_executor.layers.attention import is_deferred_attention_layer as is_attention
 from vllm.model_executor.layers.fused_moe import RoutedExperts
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 
@@ -70,6 +71,18 @@ def reload_weights(generation: TrlEngine) -> None:
     generation.llm.reset_prefix_cache()
 
 
+def sync_in_place(generation: TrlEngine, sync: Callable[[], None]) -> None:
+    """Sync the weights of an engine on GPU, as TRL does, and renew what attention layers derive from them.
+
+    vLLM does that when it loads a model: two factors of latent attention, and sinks in float32, which sleep discards.
+    """
+    sync()
+    model = generation.llm.llm_engine.model_executor.driver_worker.model_runner.get_model()
+    for module in model.modules():
+        if is_attention(module):
+            module.process_weights_after_loading(next(model.parameters()).dtype)
+
+
 class WeightCheck:
     """Sync of weights with a comparison after it.
 
@@ -85,7 +98,9 @@ class WeightCheck:
         self._generation = generation
         self._sync = sync
         self._model = generation.llm.llm_engine.model_executor.driver_worker.model_runner.get_model()
-        parameters = dict(self._model.named_parameters())  # without a tied output head
+        # Without a tied output head, and what attention layers derive from others' weights.
+        derived = {id(own) for each in self._model.modules() if is_attention(each) for own in each.parameters(False)}
+        parameters = {name: own for name, own in self._model.named_parameters() if id(own) not in derived}
         self._dtypes = {name: parameter.dtype for name, parameter in parameters.items()}
         self._names = {name.replace(".routed_experts.", "."): name for name in parameters}  # as experts' loaders say
         # A function as loader may transform values, as Mamba's does (A = -exp(A_log)); methods of layers copy them.

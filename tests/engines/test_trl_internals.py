@@ -1,16 +1,72 @@
 """What TRL sends to its engines."""
 
 from contextlib import nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from conftest import BASE
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, modeling_utils
+from trl.generation import vllm_generation
 from trl.generation.vllm_generation import VLLMGeneration
+from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
 
-from e1_trl.trl_internals import TrlEngine
+from e1_trl.engines.weight_check import WeightCheck, sync_in_place
+from e1_trl.trl_internals import TrlEngine, starting
+
+
+def test_an_engine_starts_with_kernels_that_keep_the_order_of_weights_and_not_shared_out_by_zero3(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[dict[str, Any]] = []
+    monkeypatch.setenv("MASTER_PORT", "1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(
+        vllm_generation, "LLM", lambda **given: started.append({**given, "plain": modeling_utils._is_ds_init_called})
+    )
+    with starting("main", 1):
+        assert not modeling_utils._is_ds_init_called  # where TRL loads the policy
+        vllm_generation.LLM(model="ORG/MODEL")
+    revisions = {"revision": "main", "tokenizer_revision": "main"}
+    assert started == [{"model": "ORG/MODEL", "moe_backend": "triton", **revisions, "plain": True}]
+
+
+class Latent(torch.nn.Module, AttentionLayerBase):
+    """An attention layer that derives a parameter from the weights of another, as vLLM's latent attention does."""
+
+    get_attn_backend = get_kv_cache_spec = None  # type: ignore[assignment]
+
+    def __init__(self, projection: torch.nn.Linear):
+        super().__init__()
+        self._projections = [projection]  # not as a child
+        self.derived = torch.nn.Parameter(torch.zeros(2, 3))
+
+    def process_weights_after_loading(self, dtype: torch.dtype) -> None:
+        self.derived.data.copy_(self._projections[0].weight.T.to(dtype))
+
+
+def test_what_attention_derives_from_weights_is_renewed_by_a_sync_in_place() -> None:
+    projection = torch.nn.Linear(2, 3, bias=False)
+    model: Any = torch.nn.ModuleDict({"projection": projection, "attention": Latent(projection)})
+
+    def load_weights(weights: Any) -> set[str]:
+        return {name for name, new in weights if model.get_parameter(name).data.copy_(new) is not None}
+
+    model.load_weights = load_weights
+    worker = SimpleNamespace(model_runner=SimpleNamespace(get_model=lambda: model))
+    engine = SimpleNamespace(model_executor=SimpleNamespace(driver_worker=worker))
+    generation: Any = SimpleNamespace(
+        llm=SimpleNamespace(llm_engine=engine, reset_prefix_cache=lambda: True), tensor_parallel_size=1
+    )
+    sent = torch.arange(6.0).view(3, 2)
+    check = WeightCheck(
+        generation, partial(sync_in_place, generation, lambda: model.load_weights([("projection.weight", sent)]))
+    )
+    check()
+    assert torch.equal(model["attention"].derived, sent.T) and check.compared == {"projection.weight"}
 
 
 def test_a_server_is_sent_merged_weights_that_stay_merged_when_trl_unmerges_the_adapter() -> None:
