@@ -1,6 +1,7 @@
 """Recipes and Accelerate configurations by name or file."""
 
 import reprlib
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +11,16 @@ import yaml
 from e1_trl.errors import UserError, user_errors
 
 ResourceKind = Literal["recipes", "accelerate_configs"]
+
+
+class OnceLoader(yaml.SafeLoader):
+    """Loader that refuses a field that stands twice; PyYAML would take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        counts = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        if twice := [name for name, count in counts.items() if count > 1]:
+            raise UserError(f"{node.start_mark.name}: {twice[0]} stands twice")
+        return super().construct_mapping(node, deep)
 
 
 def shipped(kind: ResourceKind) -> dict[str, Path]:
@@ -73,8 +84,8 @@ def read_mapping(file: Path) -> dict[str, Any]:
     Raises:
         UserError: the file cannot be read, or holds something else.
     """
-    with user_errors(f"{file} cannot be read", OSError, UnicodeDecodeError, yaml.YAMLError):
-        fields = yaml.safe_load(file.read_text())
+    with user_errors(f"{file} cannot be read", OSError, UnicodeDecodeError, yaml.YAMLError), file.open() as text:
+        fields = yaml.load(text, OnceLoader)
     if not isinstance(fields, dict):
         raise UserError(f"{file} must be a YAML file of lines `field: value`; it holds {reprlib.repr(fields)}")
     return fields

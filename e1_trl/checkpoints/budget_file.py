@@ -110,6 +110,8 @@ class BudgetInfo:
         Raises:
             UserError: the file is missing, or its content is not valid.
         """
+        if not file.exists():
+            raise UserError(f"there is no {file}, which a training with e1_trl writes")
         try:
             content = json.loads(file.read_text())
             texts = (content["marker"], content["forced_text"], content["forced_tokens"])

@@ -77,8 +77,10 @@ class Client:
         """Close all connections."""
         await self._session.close()
 
-    async def context(self) -> int | None:
+    async def context(self, options: str = "") -> int | None:
         """Ask for the longest sequence that the server takes, in tokens; `None` if it does not say.
+
+        `options` are those with which a missing server is to be started.
 
         Raises:
             ServerError: the server does not answer, or does not serve the model.
@@ -88,7 +90,7 @@ class Client:
             async with self._session.get(f"{self.base_url}/models", timeout=timeout) as answer:
                 content = await answer.read()
         except (aiohttp.ClientError, TimeoutError) as error:
-            remedy = "start a server there, as `vllm serve MODEL`, or name another address"
+            remedy = f"start a server there, as `vllm serve MODEL{options}`, or name another address"
             raise ServerError(f"no answer from {self.base_url}: {_explain(error)}; {remedy}") from error
         try:
             models = {entry["id"]: entry for entry in json.loads(content)["data"]}

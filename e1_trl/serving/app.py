@@ -27,7 +27,7 @@ from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import Effort
 from e1_trl.command_line import CommandParser
 from e1_trl.engines.openai import ServerError, allow_files
-from e1_trl.errors import run_command, user_errors
+from e1_trl.errors import UserError, run_command, user_errors
 from e1_trl.serving.model import Model, ModelArguments
 from e1_trl.serving.request import RefusedError, parse_request
 from e1_trl.serving.response import Answer, ask
@@ -217,8 +217,13 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 async def make_app(arguments: ServeArguments, key: str | None) -> web.Application:
     """Find the model and its server, and make the application, or raise a `UserError`; clients must send the `key`."""
-    pairs = (each.partition("=") for each in arguments.efforts)
-    efforts = {word: Effort.read(budget) for word, _, budget in pairs}
+    efforts = {}
+    for each in arguments.efforts:
+        word, _, budget = each.partition("=")
+        try:
+            efforts[word] = Effort.read(budget)
+        except UserError as error:
+            raise UserError(f"--efforts {each} must read EFFORT=BUDGET, as low=256+1024: {error}") from error
     allow_files(CONNECTIONS)
     model = await Model.connect(arguments, efforts, most=Budget.parse(arguments.max_budget), drop=arguments.drop)
     told = ", ".join(f"{word} {effort.budget}" for word, effort in model.presets.efforts.items())

@@ -128,7 +128,7 @@ class Model:
         presets.check_size(default)
         upstream = Client(str(arguments.upstream), arguments.name, "E1_UPSTREAM_API_KEY", direct=True)
         try:
-            context = await upstream.context()
+            context = await upstream.context(f" --reasoning-config {shlex.quote(config)}")
             if context is None:
                 raise UserError(f"{upstream.base_url} names no max_model_len of the model, as vLLM does; start vLLM")
             close = ThinkingClose(marker, context)

@@ -5,7 +5,8 @@ import re
 import shutil
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_type_hints
@@ -31,9 +32,9 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 from e1_trl.errors import UserError, run_command
 from e1_trl.plan import estimate
 from e1_trl.plan.architecture import KNOWN, Architecture
-from e1_trl.plan.command import main, report
+from e1_trl.plan.command import ALIKE, main, report
 from e1_trl.plan.estimate import MARGIN, Memory, activations, memory, saved
-from e1_trl.plan.setup import DEFAULTS, Setup
+from e1_trl.plan.setup import DEFAULTS, HINTS, Setup
 from e1_trl.plan.verdict import fitting, remedy, verdict
 from e1_trl.recipes import fields_of
 from e1_trl.report.markdown import around_section
@@ -638,6 +639,15 @@ def test_what_cannot_be_planned_is_one_line(arguments: list[str], message: str) 
     with pytest.raises(SystemExit, match=message) as error:
         run_command("e1 plan", lambda: main(arguments))
     assert str(error.value).startswith("e1 plan: ") and "\n" not in str(error.value)
+
+
+def test_a_misspelt_field_of_a_recipe_is_refused_and_none_of_trls(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("base: E1-Math-1.5B\nthinking_budgt: 4096\n")
+    with pytest.raises(UserError, match=r"recipe\.yaml: thinking_budgt is unknown; did you mean thinking_budget"):
+        main([str(recipe)])
+    known = {each.name for kind in (ModelConfig, E1Config, E1ScriptArguments) for each in fields(kind)}
+    assert not [name for name in known - HINTS.keys() if get_close_matches(name, HINTS, 1, ALIKE)]
 
 
 def test_a_generation_takes_longer_for_padding_waves_of_sampling_and_gathered_weights() -> None:

@@ -17,6 +17,7 @@ from conftest import BASE, ROOT
 from safetensors.torch import save_file
 from transformers import AutoConfig
 
+from e1_trl.budget import Budget
 from e1_trl.plan.estimate import memory
 from e1_trl.plan.setup import Launch
 from e1_trl.plan.smoke import checks, hour
@@ -138,6 +139,26 @@ class Recorded(Hour):
             folder.mkdir(parents=True, exist_ok=True)
             save_file({"a": torch.full((1,), float(value))}, folder / "model.safetensors")
         return RECORDED
+
+
+@pytest.mark.parametrize("recipe", [file.stem for file in sorted((ROOT / "recipes").glob("*.yaml"))])
+def test_every_recipe_is_evaluated_and_gets_an_adapter_with_values_that_are_taken(recipe: str, tmp_path: Path) -> None:
+    lines: dict[str, list[str]] = {}
+
+    class Asked(Recorded):
+        def run(self, name: str, line: Sequence[str], output: Path, stop: Path | None = None) -> Run:
+            lines[name] = [*line]
+            return super().run(name, line, output, stop)
+
+    hour = Asked(Launch.read(recipe, None, None, []), folder=tmp_path, cards=[], limit=1.0, largest_gap=0.01)
+    for part in ("lora", "evaluation"):
+        list(hour.checks(part))
+    if line := lines.get("evaluation"):
+        budgets = line[line.index("--budgets") + 1 : line.index("--max_model_length")]
+        assert len({Budget.parse(each) for each in budgets}) == 2
+    if line := lines.get("lora"):
+        batch = int(line[line.index("--generation_batch_size") + 1])
+        assert batch % hour.launch.fields["num_generations"] == batch % hour.setup.batch == 0
 
 
 @pytest.mark.parametrize("kind", ["qwen3_moe", "gemma4"])

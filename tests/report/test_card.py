@@ -119,5 +119,5 @@ def test_numbers_that_are_not_this_models_are_refused_and_the_card_is_left(check
         with pytest.raises(UserError, match=f"^[^\n]*{expected}[^\n]*$"):
             main([str(checkpoint), "--results", *map(str, results)])
     assert contents(checkpoint) == before
-    with pytest.raises(UserError, match=r"^[^\n]*budget.json cannot be read as the budgets of a trained model[^\n]*$"):
+    with pytest.raises(UserError, match=r"^there is no [^\n]*budget.json, which a training with e1_trl writes$"):
         main([str(tmp_path)])

@@ -60,7 +60,7 @@ def asked_of(stub: ServerStub) -> list[dict[str, Any]]:
 
 
 NOWHERE = "http://127.0.0.1:9/v1"
-REMEDY = "start a server there, as `vllm serve MODEL`, or name another address"
+REMEDY = "start a server there, as `vllm serve MODEL --reasoning-config '{.*}'`, or name another address"
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ REMEDY = "start a server there, as `vllm serve MODEL`, or name another address"
         ),
         (["--upstream", NOWHERE, *BUDGET, "--sampling", "[]"], "it must be a JSON object"),
         (["--upstream", NOWHERE, *BUDGET, "--max_budget", "8"], "budget '8' must read"),
-        (["--upstream", NOWHERE, *BUDGET, "--efforts", "low:8+8"], "budget '' must read"),
+        (["--upstream", NOWHERE, *BUDGET, "--efforts", "low:8+8"], "--efforts low:8[+]8 must read EFFORT=BUDGET, "),
         (
             ["--upstream", "STUB", "--served_model_name", "nano", *BUDGET, "--max_budget", "4+8"],
             "the thinking budget is 8 tokens; it must be 4 or less",

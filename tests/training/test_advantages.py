@@ -188,7 +188,12 @@ def test_an_advantage_that_cannot_work_is_refused_in_one_line(spec: Any, message
         ("brpo", asked(4, loss_type="grpo"), 1, "^the advantage brpo is a sum over forks, which loss_type grpo weighs"),
         ("brpo", asked(4, mask_truncated_completions=True), 1, "over forks, which mask_truncated_completions weighs"),
         ("brpo", asked(4, vllm_importance_sampling_mode="sequence_mask"), 1, "vllm_importance_sampling_mode sequence_"),
-        ("brpo", asked(4, importance_sampling_level="sequence"), 1, "would average the two advantages of brpo; use tok"),
+        (
+            "brpo",
+            asked(4, importance_sampling_level="sequence"),
+            1,
+            "would average the two advantages of brpo; use tok",
+        ),
         (f"{__name__}.apart", asked(4, importance_sampling_level="sequence"), 1, "would average the two advantages of"),
         (
             {"name": "gfpo", "keep": 2},

@@ -1,11 +1,12 @@
 """Parts of the first hour: short runs of one recipe, and the questions that each answers."""
 
+import math
 import shutil
 import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -206,7 +207,8 @@ class Hour:
     def _lora(self) -> Iterator[Check]:
         adapter = fields_of(resource("recipes", "E1-Math-1.5B-24GB"))
         fields = {field: adapter[field] for field in LORA}
-        fields["generation_batch_size"] = self.setup.rollouts // self.setup.gpus
+        whole = math.lcm(self.launch.fields["num_generations"], self.setup.batch)
+        fields["generation_batch_size"] = whole * math.ceil(self.setup.rollouts / self.setup.gpus / whole)
         fields["gradient_accumulation_steps"] = self.setup.accumulation
         fields["vllm_tensor_parallel_size"] = 1
         fields["vllm_enable_sleep_mode"] = bool(self.cards)
@@ -226,8 +228,8 @@ class Hour:
         trained = self._output("base")
         is_there = any((trained / name).is_file() for name in ("config.json", "adapter_config.json"))
         model = trained if is_there else fields["model_name_or_path"]
-        budget = Budgets.of(fields).largest
-        budgets = [str(budget), f"{(budget.thinking or 2) // 2}+{budget.solution}"]
+        budget = replace(Budgets.of(fields).largest, total=None)  # which an evaluation names in no budget
+        budgets = [str(budget), str(replace(budget, thinking=(budget.thinking or 2) // 2))]
         words = ["--model", model, "--benchmark", fields["eval_benchmark"], "--max_problems", 8, "--samples", 1]
         words += ["--methods", "separate", "--budgets", *budgets, "--max_model_length", self.setup.context]
         words += ["--enforce_eager", not self.cards, "--output", self._output("evaluation")]
