@@ -1,6 +1,7 @@
 """Tabulate the answers of a plan that has been sampled (`report.samples` has the columns)."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from e1_trl.report import samples
 from e1_trl.rollout import ThinkingEnd
 
 # Answers, and tokens of answers, after which a part of the table ends, so that a part takes megabytes only.
+ASKED = ["method", "thinking_budget", "solution_budget", "asked_problems"]
 PART_ANSWERS = 1000
 PART_TOKENS = 2**20
 
@@ -41,8 +43,14 @@ def _is_written(prepared: Prepared, plan: SamplingPlan) -> bool:
     if not all(goal.cell.method in METHODS for goal in plan.goals):
         return False  # a user's method may have changed
     try:
-        table = samples.read(prepared.arguments.folder, [*prepared.alike, "graded_by", "outcome"])
+        table = samples.read(prepared.arguments.folder, [*prepared.alike, *ASKED, "graded_by", "outcome"])
     except StoreError:
+        return False
+    asked = {
+        (row["method"], str(samples.budget_of(row)), row["asked_problems"])
+        for _, row in table[ASKED].drop_duplicates().iterrows()
+    }
+    if asked != {(each.cell.method, str(replace(each.cell.budget, total=None)), each.problems) for each in plan.goals}:
         return False
     alike = {**prepared.alike, "graded_by": prepared.grader.version}
     is_alike = all((table[name] == value).all() for name, value in alike.items())

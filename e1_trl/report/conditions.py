@@ -12,6 +12,11 @@ from typing import Any, Self
 
 import pandas as pd
 
+# Conditions that make a model another one: its rows do not belong on one line.
+SAMPLED_BY = {
+    *("instruction", "chat_template", "chat_template_kwargs", "prompts", "marker", "forced_text"),
+    *("temperature", "top_p", "top_k", "min_p", "logit_bias"),
+}
 # Conditions that older tables do not tell.
 LATER = ("vocabulary", "prompts", "independent", "grading_time_limit", "request_seeds")
 

@@ -44,8 +44,8 @@ class Row(Point):
 
     Programs have no `maj_at_k`, since equal programs need not be equal texts. Their `faults` hold the share of each
     outcome but right and wrong (`ungraded`: the grader failed). Other answers have no `faults`: `unparseable` is the
-    share of all outcomes that have no field here, such as unreadable and without a box, and `ungraded` a part of it:
-    timed out, crashed, or that the grader failed.
+    share of all outcomes that have no field here, such as unreadable and without a box. `ungraded` is a part of these:
+    that the grader failed, in mathematics also that it timed out or crashed.
 
     `seed` is that of the sampling, `commit` the version of e1_trl that finished the sampling, `graded_by` the grader's
     version.
@@ -128,6 +128,7 @@ def _boxes_only(answers: pd.DataFrame) -> pd.DataFrame:
         method=f"{answers['method'].iloc[0]}, {BOXES_ONLY}",
         outcome=answers["outcome"].mask(unboxed, Outcome.UNBOXED.value),
         value=answers["value"].mask(unboxed),
+        answer=answers["answer"].mask(unboxed),
         unboxed=False,
     )
 
@@ -196,8 +197,8 @@ def _row(answers: pd.DataFrame, scores: statistics.Scores, conditions: Condition
         commit=first["commit"],
         graded_by=first["graded_by"],
         faults={str(fault): _mean(outcome == fault) for fault in kind.faults},
-        ungraded=0.0 if kind.faults else _mean(outcome.isin(PASSING)),
-        worked_in_box=_mean(answers["answer"].fillna("").map(works_out)) if kind.boxed else 0.0,
+        ungraded=_mean(outcome.isin((Outcome.UNGRADED,) if kind.faults else PASSING)),
+        worked_in_box=_mean(answers["answer"].fillna("").map(works_out) & ~answers["unboxed"]) if kind.boxed else 0.0,
         **{f"{end}_ratio": _mean(own) for end, own in ended.items()},
     )
 
@@ -210,6 +211,7 @@ def lines(measured: Sequence[Measured]) -> list[Line]:
     """Compute a line for each method of each model on each benchmark.
 
     A method has a line if it ran at three or more different limited totals, always on the same problems and samples.
+    Budgets of one total count as one, with the mean of their accuracies.
     """
     by_method: dict[tuple[str, str, str], list[tuple[int, Measured]]] = {}
     for each in measured:
@@ -218,10 +220,13 @@ def lines(measured: Sequence[Measured]) -> list[Line]:
             by_method.setdefault(name, []).append((total, each))
     found = []
     for name in sorted(by_method):
-        budgets, line = zip(*sorted(by_method[name], key=lambda pair: pair[0]), strict=True)
-        if len(set(budgets)) < 3 or any(each.asked != line[0].asked for each in line):
+        pairs = sorted(by_method[name], key=lambda pair: (pair[0], pair[1].row.thinking_budget or 0))
+        line = [each for _, each in pairs]
+        budgets = sorted({total for total, _ in pairs})
+        if len(budgets) < 3 or any(each.asked != line[0].asked for each in line):
             continue
-        area = statistics.accuracy(statistics.area(np.stack([each.scores.correct for each in line]), budgets))
+        at = [[each.scores.correct for own, each in pairs if own == total] for total in budgets]
+        area = statistics.accuracy(statistics.area(np.stack([np.mean(own, axis=0) for own in at]), budgets))
         fit = statistics.log_fit([each.scores for each in line])
         found.append(Line(*name, area.mean, area.low, area.high, fit, (budgets[0], budgets[-1])))
     return found

@@ -20,6 +20,7 @@ from e1_trl.answers.grade import Outcome
 from e1_trl.atomic import StoreError, write_atomically
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError
+from e1_trl.report.conditions import SAMPLED_BY, Conditions
 
 if TYPE_CHECKING:
     from e1_trl.answers.grade import Grade, Grader
@@ -239,9 +240,17 @@ def join(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Join the answers of several evaluations into one table.
 
     Raises:
-        UserError: the evaluations are on several benchmarks, or two have the same answers under the same name.
+        UserError: the evaluations are on several benchmarks, or two of one name have the same answers, or were asked or
+            sampled differently.
     """
     table = pd.concat(tables, ignore_index=True)
+    for name, own in table.groupby("model", sort=False)["conditions"]:
+        first, *others = map(Conditions.from_text, own.unique())
+        if unlike := [each for other in others for each in first.unlike(other) if each in SAMPLED_BY]:
+            raise UserError(
+                f"the evaluations of {name!r} differ in {unlike[0].replace('_', ' ')}; evaluate one with another "
+                "--name, or leave it out"
+            )
     if len(benchmarks := table["benchmark"].unique()) > 1:
         raise UserError(f"a report is on one benchmark, and these answers are of {', '.join(benchmarks)}")
     twice = table[table.duplicated([*ROW, *PLACE])]

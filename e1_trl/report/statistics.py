@@ -20,7 +20,6 @@ from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import comb
 from scipy.stats import t
 
 Values = NDArray[np.float64]
@@ -75,7 +74,9 @@ def pass_at_k(correct: Values, k: int) -> float:
     """Estimate without bias the probability that one of `k` samples is right (Chen et al., arXiv 2107.03374, eq. 1)."""
     samples = correct.shape[1]
     right = correct.sum(axis=1)
-    return float(np.mean(1 - comb(samples - right, k) / comb(samples, k)))
+    # In factors, since binomial coefficients of thousands of samples are infinite.
+    missed = [0.0 if n < k else np.prod(1 - k / np.arange(n + 1, samples + 1)) for n in samples - right]
+    return float(1 - np.mean(missed))
 
 
 def maj_at_k(correct: Values, values: Sequence[Sequence[str | None]]) -> float:

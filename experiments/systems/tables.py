@@ -11,6 +11,7 @@ from experiments.systems.compare import answers
 from experiments.systems.measure import (
     AT_RATE,
     BANNED,
+    NOT_ASKED,
     RATED,
     SHARES,
     THINKING,
@@ -54,7 +55,7 @@ def at_best_rate(rows: Sequence[Row]) -> list[Row]:
 
 def plain(system: str) -> str:
     """Return a system's name without its learning rate."""
-    return system.partition(AT_RATE)[0]
+    return system.partition(AT_RATE)[0] + NOT_ASKED * (AT_RATE in system and system.endswith(NOT_ASKED))
 
 
 def over_problems(own: Sequence[Row]) -> str:
@@ -118,7 +119,8 @@ def learning_rates(rows: Sequence[Row], miniature: Miniature) -> str:
     tried = {plain(row["system"]) for row in rows if AT_RATE in row["system"]}
     for name in (*RATED, *sorted(tried - {*RATED})):
         systems = by_system([row for row in rows if plain(row["system"]) == name])
-        rates = {float(own[0]["system"].partition(AT_RATE)[2] or usual): own for own in systems}
+        names = [own[0]["system"].removesuffix(NOT_ASKED) for own in systems]
+        rates = {float(name.partition(AT_RATE)[2] or usual): own for name, own in zip(names, systems, strict=True)}
         lines += [
             (
                 name,

@@ -130,6 +130,16 @@ def test_a_report_warns_of_thoughts_without_an_answer_and_of_models_that_are_not
     assert "Not compared" not in usual and "end-of-sequence" not in usual and results["not_compared"] == []
 
 
+def test_two_evaluations_of_one_name_that_were_sampled_differently_are_refused(tmp_path: Path) -> None:
+    tables = [cell(right(5, 10), budget) for budget in (8, 16)]
+    other = tables[1].assign(conditions=replace(CONDITIONS, logit_bias={"17": -100.0}).as_text())
+    newer = tables[1].assign(conditions=replace(CONDITIONS, versions={"vllm": "1"}).as_text())
+    first, biased, new = (str(stored(tmp_path / str(at), own)) for at, own in enumerate((tables[0], other, newer)))
+    reported(tmp_path / "both", first, new)
+    with pytest.raises(UserError, match="the evaluations of 'm' differ in logit bias; evaluate one with another"):
+        main([first, biased])
+
+
 def test_two_folders_that_call_different_weights_alike_are_refused(tmp_path: Path, evaluations: list[str]) -> None:
     answers = samples.read(Path(evaluations[0]))
     other = stored(tmp_path / "other", answers[answers["method"] == "separate"].assign(method="s1"))

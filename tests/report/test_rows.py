@@ -54,6 +54,8 @@ def test_the_shares_of_all_outcomes_and_ends_add_up_to_one(grader: str) -> None:
 def test_what_was_worked_out_in_the_box_is_counted_of_mathematics_alone() -> None:
     table = cell(right(3, 4), 16).assign(answer=["6*8=48", "x=48", None, "80/4=20"])
     assert row_of(table).worked_in_box == 0.5
+    by_method = {each.row.method: each.row for each in measured(table.assign(method="s1", unboxed=[True, False] * 2))}
+    assert (by_method["s1"].worked_in_box, by_method["s1, boxes only"].worked_in_box) == (0.25, 0.25)
     (shown,) = outcomes([row_of(table)]).rows
     assert shown[-3] == "50.0%" and outcomes([row_of(table)]).header[-3] == "worked in the box"
     assert row_of(table.assign(grader="programs")).worked_in_box == 0
@@ -115,6 +117,20 @@ def test_the_majority_is_of_values_whatever_their_spelling_and_nothing_has_no_vo
     assert row_of(table).maj_at_k == 1, "what cannot be read has no vote"
     closer = graded[0][graded[0]["sample"] != 6]
     assert row_of(closer).maj_at_k == 0.5, "three spellings of one half against three of two"
+
+
+def test_a_line_does_not_depend_on_the_order_of_budgets_of_one_total() -> None:
+    parts = [cell(right(2, 10), 8), *(cell(right(n, 10), t, s) for n, t, s in ((3, 8, 16), (9, 16, 8)))]
+    parts.append(cell(right(9, 10), 24))
+    found = [lines(measured(*order)) for order in (parts, [parts[0], parts[2], parts[1], parts[3]])]
+    assert found[0] == found[1]
+    (line,) = lines(measured(parts[0], cell(right(6, 10), 8, 16), parts[3]))
+    assert found[0][0].area == pytest.approx(line.area)
+
+
+def test_failed_grading_of_programs_is_told_as_that_of_mathematics() -> None:
+    table = cell(right(2, 4), 16).assign(outcome=["correct", "correct", "ungraded", "timed_out"])
+    assert row_of(table).ungraded == 0.5 and row_of(table.assign(grader="programs")).ungraded == 0.25
 
 
 def test_what_was_read_without_a_box_has_a_row_that_does_not_count_it() -> None:

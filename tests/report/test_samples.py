@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -11,6 +13,8 @@ from fabricated import CONDITIONS, cell
 
 from e1_trl.answers.grade import Grade, Grader, Outcome
 from e1_trl.atomic import StoreError
+from e1_trl.budget import Budget
+from e1_trl.evaluation.tabulate import _is_written
 from e1_trl.report import samples
 
 
@@ -154,3 +158,19 @@ def test_only_answers_on_one_benchmark_and_under_different_names_are_joined() ->
         samples.join([one, one.assign(benchmark="products")])
     with pytest.raises(ValueError, match="under the name 'm'"):
         samples.join([one, one])
+
+
+def test_a_table_is_written_again_where_more_problems_were_asked_that_were_too_long(tmp_path: Path) -> None:
+    table = cell([[True]] * 5, 16)
+    samples.write(table, tmp_path)
+    alike = {name: table[name].iloc[0] for name in ("model", "benchmark", "grader", "seed", "conditions")}
+    arguments = SimpleNamespace(folder=tmp_path, answer_type=SimpleNamespace(faults=()))
+    prepared: Any = SimpleNamespace(alike=alike, arguments=arguments, grader=SimpleNamespace(version="def"))
+
+    def plan(problems: int, thinking: int = 16) -> Any:
+        budget = Budget(thinking, 8)
+        goal = SimpleNamespace(cell=SimpleNamespace(method="separate", budget=budget), problems=problems)
+        return SimpleNamespace(goals=[goal], answers=5)
+
+    assert _is_written(prepared, plan(5)) and not _is_written(prepared, plan(8))
+    assert not _is_written(prepared, plan(5, 8))

@@ -56,6 +56,8 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_right_answer() -> None:
     for k in range(1, 6):
         subsets = [any(row[list(subset)]) for row in correct for subset in combinations(range(5), k)]
         assert statistics.pass_at_k(correct, k) == pytest.approx(np.mean(subsets))
+    many = np.array([[1.0] * 300 + [0.0] * 900, [0.0] * 1200])
+    assert statistics.pass_at_k(many, 512) == pytest.approx(0.5)  # whose binomial coefficients are infinite
 
 
 def test_maj_at_k_counts_the_most_frequent_answer_and_shares_ties() -> None:

@@ -25,7 +25,7 @@ from experiments.systems import __main__ as command
 from experiments.systems import document
 from experiments.systems.measure import BANNED, THINKING, Row, mean_over_budgets, measured, references, unpack
 from experiments.systems.miniatures import BEST_OF, FIRST_ZERO, MINIATURES, SHORT, Miniature
-from experiments.systems.tables import accuracies, at_best_rate, noise, trainings, trial
+from experiments.systems.tables import accuracies, at_best_rate, noise, plain, trainings, trial
 
 SEARCH = Search.read("3Aa+4b+2Bc+1d+6Ce+9f+5Dg+4h+1?")  # the first 0 is at c, in B; 14 tokens
 PROBLEMS = 4
@@ -185,6 +185,11 @@ def test_rates_are_compared_over_the_seeds_that_they_share() -> None:
     ranked = [(row["system"], row["seed"]) for row in at_best_rate(rows)]
     e1, kimi = [("e1 at 0.0002", 42), ("e1 at 0.0002", 44)], [("kimi at 0.0002", 42), ("kimi at 0.0002", 43)]
     assert ranked == [*e1, *kimi, ("lead at 0.0002", 42), ("base", 17), ("gfpo", 42), ("gfpo", 43)]
+
+
+def test_a_rate_is_left_out_of_a_name_and_whether_a_length_was_asked_for_is_not() -> None:
+    assert plain("l1_exact at 5e-05, not asked") == plain("l1_exact, not asked") == "l1_exact, not asked"
+    assert plain("l1_exact at 5e-05") == "l1_exact"
 
 
 @pytest.mark.parametrize("recipe", sorted(command.RECIPES.rglob("*.yaml")), ids=lambda file: file.stem)
