@@ -101,8 +101,8 @@ def main(argv: Sequence[str]) -> None:
         near = describe_unknown(strange[0], [*launch.recipe_fields, *DEFAULTS])
         raise UserError(f"{near} (neither in the recipe nor read by the plan)")
     for name in launch.recipe_fields.keys() - HINTS.keys():  # most are TRL's
-        if near := get_close_matches(name, HINTS, 1, ALIKE):
-            raise UserError(f"{arguments.recipe}: {name} is unknown; did you mean {near[0]}?")
+        if meant := get_close_matches(name, HINTS, 1, ALIKE):
+            raise UserError(f"{arguments.recipe}: {name} is unknown; did you mean {meant[0]}?")
     if launch.accelerate.get("use_cpu"):
         raise UserError(
             f"{launch.accelerate_config} trains on CPUs; a plan needs a configuration for GPUs (--accelerate_config)"

@@ -75,7 +75,7 @@ def pass_at_k(correct: Values, k: int) -> float:
     samples = correct.shape[1]
     right = correct.sum(axis=1)
     # In factors, since binomial coefficients of thousands of samples are infinite.
-    missed = [0.0 if n < k else np.prod(1 - k / np.arange(n + 1, samples + 1)) for n in samples - right]
+    missed = [0.0 if n < k else float(np.prod(1 - k / np.arange(n + 1, samples + 1))) for n in samples - right]
     return float(1 - np.mean(missed))
 
 

@@ -63,11 +63,12 @@ TRICKS = {
     "several answers": {
         W: r"""
             3, 4, 5 → 4 | 3 \text{ or } 4 → 4 | 4 or 5 → 4 | 4; 5 → 4 | 4 \quad 5 → 4 | \{1, 2, 3, 4\} → 4 |
+            4 \text{ perhaps } 5 \text{ perhaps} → 4 |
             [0, 10] → 5 | (4, 6) → 5 | \pm 4 → 4 | 4 → \pm 4 | \begin{pmatrix} 4 & 5 \end{pmatrix} → 4 |
             4}\boxed{5 → 4 | 4} \text{ or } \boxed{5 → 4 | \{1,2,3\} \cap \{3,5\} → 3
         """,
         Outcome.UNPARSEABLE: r"\begin{cases} 4 \\ 5 \end{cases} → 4",
-        U: r"4 \text{ perhaps } 5 \text{ perhaps} → 4 | 4 \text{ apples and 5 pears} → 4",
+        U: r"4 \text{ apples and 5 pears} → 4",
     },
     "no answer": {
         W: r"""

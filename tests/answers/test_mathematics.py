@@ -32,8 +32,8 @@ def strict_grader() -> Iterator[MathematicsGrader]:
         (r"\boxed {42}", "42"),
         (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
         (r"first \boxed{1}, but no: \boxed{2}", "2"),
-        (r"$\boxed{2}$ and $\boxed{3}$", "2,3"),
-        (r"\boxed{2}, \boxed{3} \text{ or } \boxed{4}", "2,3,4"),
+        (r"$\boxed{2}$ and $\boxed{3}$", "2, 3"),
+        (r"\boxed{2}, \boxed{3} \text{ or } \boxed{4}", "2, 3, 4"),
         (r"\boxed{2}, that is \boxed{2}", "2"),
         (r"\boxed{2}, \boxed{2}", "2"),
         (r"\boxed{\boxed{5}}", "5"),
@@ -187,7 +187,9 @@ def test_monstrous_boxes_are_wrong_within_the_limit(strict_grader: MathematicsGr
 
 def test_a_number_too_long_to_convert_beside_the_answer_is_no_error(grader: Grader) -> None:
     long = "9" * 5000
-    assert outcomes(grader, (rf"\boxed{{5 \text{{ or so }} \frac{{{long}}}{{3}} \text{{ or so}}}}", ["5"])) == [U]
+    assert outcomes(grader, (rf"\boxed{{5 \text{{ or so }} \frac{{{long}}}{{3}} \text{{ or so}}}}", ["5"])) == [
+        Outcome.UNPARSEABLE
+    ]
 
 
 def test_a_grader_starts_again_pickled_without_its_processes_or_closed(grader: MathematicsGrader) -> None:

@@ -22,6 +22,47 @@ CASES = {
             the line y=x → The line y=x | The ratio \frac{r}{2} → the ratio \frac{r}{2} | Bob → bob
         """,
     },
+    "texts that are no units": {
+        C: r"""
+            P(\text{even}) = \frac{1}{2} → \frac12 | V_{\text{max}} = \frac{5}{2} → 2.5 | \det A = 5 → 5 |
+            \text{Area} = 5\pi \text{ cm}^2 → 5\pi | \text{Speed} = 5 \text{ m/s} → 5 |
+            V_{\text{max}} = 5 \text{ V} → 5 | k_{\max} = 5 → 5 | n(A\cup B) = 5 → 5 |
+            P(A \mid B) = \frac{1}{2} → \frac12 |
+            \therefore x = 5 → 5 | 2 \text{ cm}, 3 \text{ cm} → 2, 3 | 5 → 5 \text{ OR } 6 | 6 → 5 \text{ OR } 6
+        """,
+        W: r"""
+            \sqrt{3}\text{; the answer is }\sqrt{2} → \sqrt{3} | \pi \text{ cm or } 2\pi \text{ cm} → \pi |
+            x+1 \text{ or maybe } x+2 \text{ (unsure)} → x+1 | E_1 = 4, E_2 = 5 → 5 | 7 → 5 \text{ OR } 6
+        """,
+        U: r"P(A \mid B) = 1-\frac12 → \frac12",
+    },
+    "a last letter that is a variable, and powers that are no transposes": {
+        C: r"""
+            2t → 2t | t \cdot 2 → 2t | \frac{t}{m} → \frac{1}{m}t | \frac{c}{\sqrt2} → \frac{1}{\sqrt{2}}c |
+            50 → 50 cm | 20 → 20 seconds | (1+r)^T P → P(1+r)^T | 2^T → 2^T
+        """,
+        W: r"""
+            2 → 2t | 2c → 2t | \pi r^2 → \pi r^{2}h | 10s → 10t | 2 → 2^T | P(1+r) → P(1+r)^T | A → A^T
+        """,
+    },
+    "times of day, letters of choices, large numbers in words": {
+        C: r"""
+            3:30\text{ p.m.} → 3:30 PM | 3:30 → 3:30 PM | \text{3:30 PM} → 3:30 PM | 9:45 → 9:45 a.m. |
+            5:05\text{ PM} → 5:05(PM) | A) → A | \text{Option A} → A | \text{Answer: B} → B |
+            2.5 \text{ million} → 2500000 | \$2.5 \text{ million} → \$2{,}500{,}000 | 2500000 → 2.5 million
+        """,
+        W: r"""
+            3:30 AM → 3:30 PM | 3:31 → 3:30 PM | \text{Option B} → A | 2.5 billion → 2500000
+        """,
+    },
+    "spellings of physics and economics": {
+        C: r"""
+            1950 → 1950^\circ C | 1950^\circ\text{C} → 1950^\circ C | y' + ry = rx(t) → y^{\prime}+ry-rx(t)=0 |
+            \text{MR} = \text{SRMC} → MR=SRMC | E_2, E_1 → E_1, E_2 | 2E_0 → 2E_0 | \mathbf{\frac{1}{2}} → \frac12 |
+            \mathbf{\sqrt{3}} → \sqrt3
+        """,
+        W: r"1951 → 1950^\circ C | E_2 → E_1 | \text{MR} = \text{MC} → MR=SRMC",
+    },
     "commas between thousands": {
         C: r"""
             x = 12,345 → 12345 | x = 12345 → 12,345 | \$1,234 + x → 1234+x | 1234+x → \$1,234+x | 1{,}234x → 1234x |

@@ -12,7 +12,7 @@ def boxed_answer(text: str) -> str | None:
     r"""Return the content of the last `\boxed{}` or `\fbox{}`, or None if there is none or it never closes.
 
     Boxes with only commas, "and", "or" and markup between them are one answer, as in math-verify: `\boxed{2}` and
-    `\boxed{3}` gives `2,3`. An empty box is skipped if there is another, since the text only talks about boxes there.
+    `\boxed{3}` gives `2, 3`. An empty box is skipped if there is another, since the text only talks about boxes there.
     Takes linear time, so the parent process can call it.
     """
     contents: list[str] = []
@@ -28,7 +28,7 @@ def boxed_answer(text: str) -> str | None:
         if not contents or contents[-1] != content:
             contents.append(content)
         next_start = opening.start()
-    return ",".join(filter(None, reversed(contents))) if contents else None
+    return ", ".join(filter(None, reversed(contents))) if contents else None
 
 
 def _closing_brace(text: str, start: int, stop: int) -> int | None:

@@ -4,6 +4,7 @@ math-verify ignores differences below 1e-15 in expressions with roots, powers or
 equal to `1 - 2^{-101}`. Here numbers without a decimal point are computed to as many digits as it takes to tell.
 """
 
+import re
 from typing import Any, TypeAlias
 
 import sympy
@@ -14,7 +15,7 @@ from sympy.core.evalf import PrecisionExhausted
 from sympy.core.function import AppliedUndef
 from sympy.logic.boolalg import Boolean
 
-from e1_trl.answers.mathematics.spellings import readable, write_both_signs
+from e1_trl.answers.mathematics.spellings import keep_text, readable, write_both_signs
 
 Form: TypeAlias = sympy.Basic | sympy.MatrixBase | str
 Forms: TypeAlias = list[Form]  # from math-verify: the expression if it could parse one, then the text
@@ -22,6 +23,7 @@ Forms: TypeAlias = list[Form]  # from math-verify: the expression if it could pa
 # Keeps units and words, so that a second number among them is noticed.
 AS_WRITTEN = NormalizationConfig(units=False, malformed_operators=True, nits=False, boxed="none")
 VARIABLE = (sympy.Symbol, AppliedUndef)
+LAST_SIDE = re.compile(r"[^=,;]*[^=,;<>!]=([^=]*)")
 DIGITS = 1000  # most digits to which the difference of two numbers is computed
 TINY = 1e-3  # below it, decimals are also compared by their ratio
 TINY_TOLERANCE = 1e-2
@@ -35,13 +37,22 @@ def as_written(text: str) -> str:
     return normalize_latex(readable(text), AS_WRITTEN)
 
 
-def read(boxed: str) -> Forms:
-    """Parse the content of a box."""
+def read(boxed: str, whole: bool = False) -> Forms:
+    """Parse the content of a box; as a `whole`, its last letter is a variable, and no unit that would be dropped."""
     latex = readable(boxed)
+    latex = "{" + latex.strip(" $.") + "}" if whole else latex
     forms = _read(latex)
     if not is_read(forms) and (signed := write_both_signs(latex)) != latex:
         return _read(signed)
+    if not is_read(forms) and (side := last_side(latex)):  # `P(A \\mid B) = \\frac{1}{2}`
+        return _read(side)
     return forms
+
+
+def last_side(latex: str) -> str | None:
+    """Return what is behind the one equals sign of an answer, if that is in no group."""
+    found = LAST_SIDE.fullmatch(latex)
+    return found[1] if found and found[1].count("{") == found[1].count("}") else None
 
 
 def is_read(forms: Forms) -> bool:
@@ -65,7 +76,7 @@ def read_unboxed(text: str) -> Forms:
 def _read(latex: str) -> Forms:
     # "first_match": if the box as a whole cannot be parsed, do not search it for a part that can.
     return parse(
-        rf"\boxed{{{latex}}}",
+        rf"\boxed{{{keep_text(latex)}}}",
         [LatexExtractionConfig(boxed_match_priority=0)],
         extraction_mode="first_match",
         parsing_timeout=None,

@@ -20,7 +20,16 @@ from math_verify.grader import is_equation, take_last_relation
 from e1_trl.answers.grade import Grade, Grader, Outcome, grader_version
 from e1_trl.answers.mathematics.arithmetic import leaves_arithmetic, leaves_by_name, leaves_to_compute
 from e1_trl.answers.mathematics.boxes import boxed_answer
-from e1_trl.answers.mathematics.equality import Forms, are_equal, as_written, is_exact, is_read, read, read_unboxed
+from e1_trl.answers.mathematics.equality import (
+    Forms,
+    are_equal,
+    as_written,
+    is_exact,
+    is_read,
+    last_side,
+    read,
+    read_unboxed,
+)
 from e1_trl.answers.mathematics.golds import answer_of
 from e1_trl.answers.mathematics.numerals import has_quotient, only_numbers, terms, works_out
 from e1_trl.answers.mathematics.spellings import (
@@ -31,12 +40,20 @@ from e1_trl.answers.mathematics.spellings import (
     join_thousands,
     read_letter,
     split_choice,
+    time_of,
     words,
 )
 from e1_trl.answers.mathematics.workers import Workers
 
 EULERS_NUMBER = re.compile(r"(?<![a-zA-Z\\])e(?![a-zA-Z])")
 PERCENT = re.compile(r"\\?%|\\text\s*\{\s*percent\s*\}|percent")
+SCALE = re.compile(
+    r"(?<=[0-9])(?:\s|\\[,;: ])*(?:\\(?:text|mathrm)\s*\{)?\s*(thousand|million|billion)s?\s*(?:\}|(?![a-zA-Z]))"
+)
+ZEROS = {"thousand": 3, "million": 6, "billion": 9}
+ALTERNATIVE = re.compile(r"\\text\s*\{\s*OR\s*\}")
+VARIABLE_LAST = re.compile(r"[0-9}]\s*[a-z]\s*\$?\s*$")  # which math-verify takes for a unit
+OPTION = re.compile(r"^(\s*\\(?:text|mathrm)\s*\{)?\s*(?:[Oo]ption|[Cc]hoice|[Aa]nswer):?\s")
 BASE = re.compile(r"(?<=[0-9])_\s*+\{?\s*+([0-9]+)")
 DECIMAL = re.compile(r"[0-9]+\.[0-9]+(?:e[-+]?[0-9]{1,3}(?![0-9]))?")  # as sympy writes it
 
@@ -136,7 +153,8 @@ def _value(forms: Forms) -> str | None:
 
 
 def _outcome(forms: Forms, text: str, accepted: tuple[str, ...]) -> Outcome:
-    references = [answer_of(answer) for answer in accepted]
+    wholes = [answer_of(answer) for answer in accepted]
+    references = dict.fromkeys([*wholes, *(part.strip() for each in wholes for part in ALTERNATIVE.split(each))])
     if text in references:
         return Outcome.CORRECT  # a copy, even if it cannot be parsed
     outcomes = set()
@@ -158,12 +176,15 @@ def _compare(forms: Forms, text: str, reference: str) -> Outcome:
     """Compare an answer with an accepted one, which says how far it must be computed."""
     if EULERS_NUMBER.search(E_NOTATION.sub("", reference)) and E_NOTATION.search(text):
         return _compare(read(spaced := E_NOTATION.sub(r" e \1", text)), spaced, reference)
-    gold = read(reference)
+    is_whole = VARIABLE_LAST.search(reference) is not None
+    gold = read(reference, is_whole)
+    forms = read(text, True) if is_whole else forms
     if not are_equal(gold, forms):
         return _compare_otherwise(text, reference)
     if differ_as_words(text, reference):
         return Outcome.WRONG
-    last = text.rpartition("=")[2] if is_equation(forms[0]) and not is_equation(gold[0]) else text
+    is_sided = not is_equation(gold[0]) and (is_equation(forms[0]) or last_side(text) is not None)
+    last = text.rpartition("=")[2] if is_sided else text
     if leaves_to_compute(gold[0], forms[0]) or leaves_by_name(last, reference, gold[0]):
         return Outcome.UNEVALUATED
     if not is_exact(gold[0], forms[0]) or _is_of_another_range(text, reference):
@@ -181,6 +202,9 @@ def _compare(forms: Forms, text: str, reference: str) -> Outcome:
 
 def _compare_otherwise(text: str, reference: str) -> Outcome:
     """Compare an answer that math-verify finds unequal: it may be the same choice, the same words or percentage."""
+    if (time := time_of(reference)) and (told := time_of(text)):
+        halves = {time[2], told[2]} - {""}
+        return Outcome.CORRECT if time[:2] == told[:2] and len(halves) < 2 else Outcome.WRONG
     given = split_choice(text)
     accepted = split_choice(reference)
     if given and not accepted:
@@ -189,8 +213,13 @@ def _compare_otherwise(text: str, reference: str) -> Outcome:
         return _compare(read(given[1]), given[1], reference)
     if accepted and not given:
         return Outcome.CORRECT if read_letter(text) == accepted[0] else _compare(read(text), text, accepted[1])
+    if (letter := read_letter(reference)) and letter == read_letter(OPTION.sub("", text)):
+        return Outcome.CORRECT
     if asked := words(reference):
         return Outcome.CORRECT if asked == words(text) else Outcome.WRONG
+    scaled = [SCALE.sub(lambda word: rf" \times 10^{{{ZEROS[word[1]]}}}", each) for each in (text, reference)]
+    if (scaled[0] == text) != (scaled[1] == reference):
+        return _compare(read(scaled[0]), *scaled)
     number = PERCENT.sub("", text)  # 12.5 is right for 12.5%, and vice versa
     asked = PERCENT.sub("", reference)
     return Outcome.WRONG if (number, asked) == (text, reference) else _compare(read(number), number, asked)

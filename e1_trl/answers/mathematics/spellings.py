@@ -14,11 +14,21 @@ CHARACTERS = str.maketrans("０１２３４５６７８９．－＋％–−", "
 RAISED = re.compile("[⁰¹²³⁴-⁹⁻ⁿ]+")
 VULGAR_FRACTION = re.compile("[¼-¾⅐-⅞]")
 REPEATING = re.compile(r"([0-9]{0,15})\.([0-9]{0,15})\\(?:overline|bar|dot)\s*\{\s*([0-9]{1,15})\s*\}")
+TEXT = r"\\(?:text|mbox|math)(?:rm|bf|it|normal)?\s*\{"
+WORDS = TEXT + r"(?!\s*(?:and|or)\s*\})[^{}0-9]*\}(?:\s*\^\s*(?:-?[0-9]|\{\s*-?[0-9]\s*\}))?"
+UNITS = re.compile(  # after a number, at the end or in front of another answer
+    rf"(?:(?<=[0-9}}])|(?<=\\pi)|(?<=\\circ))\s*(?:\\[,;: ]\s*)?{WORDS}(?:\s*(?:/|\\cdot|\\times|\\[,;: ])?\s*{WORDS})*"
+    r"(?=\s*(?:$|[,;]|\\text\s*\{\s*(?:and|or)\s*\}))"
+)
+ONE_WORD = re.compile(r"[^\\]*\\[a-z]+\s*\{(?:[^{}]|\{[^{}]*\})*\}")
 # Applied in this order.
 SPELLINGS = [
     (re.compile(pattern), written)
     for pattern, written in (
         (r"\\mathbb\s*([A-Z])", r"\\mathbb{\1}"),
+        (r"(?<![a-zA-Z\\])E\s*(?=_)", r"\\Upsilon "),  # of energy `E_1`, which math-verify takes for Euler's number
+        (r"(?<=[a-zA-Z0-9)])\^\s*(?:T|\{\s*T\s*\})", r"^{t}"),  # it drops a power `T` as a transpose
+        (rf"{TEXT}\s*([A-Z]{{2,}})\s*\}}(?=\s*=)|(?<==)(\s*){TEXT}\s*([A-Z]{{2,}})\s*\}}(?=\s*$)", r"\1\2\3"),
         # Names without a backslash, except inside words and text.
         (
             r"(?<![a-zA-Z\\])(?<!\\text\{)(?<!\\mathrm\{)(?<!name\{)(pi|exp|sin|cos|tan|ln|log)(?![a-zA-Z])",
@@ -35,13 +45,16 @@ SPELLINGS = [
         (r"(?<=[0-9])(?:\\[,!;: ]|[\u2009\u202f])(?=[0-9]{3}(?![0-9]))", ""),  # between thousands
         (r"(?<=[0-9])\\[,;: ]\s*(?=\\?%|\\[dtc]?frac)", ""),
         (r"\\(?:bf|rm|it|displaystyle)(?![a-zA-Z])|\\(?:text)?color\s*\{[a-z]+\}", " "),
-        (r"\\(?:boldsymbol|bm|underline)\s*(?=\{\s*[-+.0-9\\])", ""),
+        (r"\\(?:boldsymbol|bm|underline|mathbf)\s*(?=\{\s*[-+.0-9\\])", ""),
         (r"\\(?:mathrm|operatorname)\s*\{\s*([ei])\s*\}", r" \1 "),
         (r"(?<=[0-9])i(?![a-zA-Z])", " i"),  # math-verify takes the i of `4 i`, not of `4i`, for the imaginary unit
         (r"\\varnothing(?![a-zA-Z])", r"\\emptyset"),
         (r"\\text\s*\{\s*((?:\\?\$)?\s*[0-9][0-9.,:]*)\s*\}", r" \1 "),
         (r"\\text\s*\{\s*((?:\\?\$)?\s*[0-9][0-9.,]*)\s*((?:\\?%)?[^{}0-9+*/^\\=-]*)\}", r" \1 \\text{ \2}"),
         (r"\^\s*\{\s*(?:°|\\degree(?![a-zA-Z]))\s*\}|(?:\^\s*)?(?:°|\\degree(?![a-zA-Z]))", r"^{\\circ}"),
+        (r"(\^\s*\{?\s*\\circ\s*\}?)\s*(?:\\[ ,;]\s*)?[CFK]\s*$", r"\1"),
+        (r"\^\s*\{?\s*\\prime\s*\\prime\s*\}?", "''"),
+        (r"\^\s*(?:\{\s*\\prime\s*\}|\\prime(?![a-zA-Z]))", "'"),
         (r"\\text\s*\{\s*\\?\$\s*\}", ""),
         (r"\\text\s*\{\s*\}", r" \\quad "),  # `2\text{ }3` is not 23
         (r"^\s*\\text\s*\{\s*(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?: is)?:?\s*\}(?=\s*\S)", ""),
@@ -80,6 +93,7 @@ WRAPPED = re.compile(r"^\s*\\(?:text|math)(?:bf|rm|it)?\s*\{([^{}]*)\}\s*$")
 THOUSANDS = re.compile(r"(?<![0-9.,])(?<!\{,\})[1-9][0-9]{0,2}(?:(?:,|\{,\})[0-9]{3})++(?!,?[0-9])")
 BRACKET = re.compile(r"[(\[]|\\(?:\{|lbrace|langle)")
 TIME = re.compile(r"(?<![0-9:.])0?([0-9]{1,2})\s*:\s*([0-9]{2})[^0-9]{0,20}?(?<![a-z])([ap])\.?\s?m(?![a-z])")
+CLOCK = re.compile(r"0?([0-9]{1,2}):([0-9]{2})\(?(?:([ap])\.?m\.?)?\)?\.?")
 MARKUP = re.compile(r"\\(?:text|math)[a-z]*|[\s{}$.]")
 PLUS_MINUS = re.compile(r"\\pm(?![a-zA-Z])")
 MOST_SIGNS = 3
@@ -160,6 +174,23 @@ def _repeating_fraction(decimal: re.Match[str]) -> str:
     above = int(whole + fixed + repeated) - int(f"0{whole}{fixed}")
     value = Fraction(above, 10 ** len(fixed) * (10 ** len(repeated) - 1))
     return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+
+
+def keep_text(latex: str) -> str:
+    """Drop units, and keep math-verify from dropping, as a unit, all from the first text on to a brace at the end.
+
+    Answers with times of day stay as they are: `differ_as_words` compares these.
+    """
+    if re.search("[0-9]:[0-9]{2}", latex):
+        return latex
+    kept = UNITS.sub("", latex)
+    return kept + r"\," if re.search(TEXT, kept) and not ONE_WORD.fullmatch(kept) else kept
+
+
+def time_of(text: str) -> tuple[str, str, str] | None:
+    r"""Return hour, minutes, and `a` or `p` (empty where it is not said) of an answer that is a time of day."""
+    found = CLOCK.fullmatch(re.sub(r"\\(?:text|math)[a-z]*|\\[!,;: ]|[\s{}$]", "", text).lower())
+    return found and (found[1], found[2], found[3] or "")
 
 
 def words(text: str) -> str | None:
