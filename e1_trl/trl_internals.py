@@ -34,9 +34,8 @@ with needing_trl():
 def starting(revision: str | None, processes: int) -> Iterator[None]:
     """Let TRL start an engine, if not a server, at the model's revision, and at a port that nobody else takes.
 
-    TRL passes the name alone: configuration, tokenizer and end-of-sequence tokens would be the newest. On GPUs, vLLM's
-    other kernels for experts reorder weights as they are first loaded, and a sync would not. ZeRO-3 must not share out
-    a model that vLLM makes of Transformers' classes.
+    TRL passes the name alone: configuration, tokenizer and end-of-sequence tokens would be the newest. On GPUs, other
+    kernels for experts reorder weights as they load, and no sync does. ZeRO-3 must not share out vLLM's model.
     """
     if processes == 1:
         # TRL tries the same port first in every run, so that the later one of two runs that start together would fail.

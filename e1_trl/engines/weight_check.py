@@ -72,11 +72,9 @@ def reload_weights(generation: TrlEngine) -> None:
 
 
 def sync_in_place(generation: TrlEngine, sync: Callable[[], None]) -> None:
-    """Sync the weights of an engine on GPU, as TRL does, and renew what attention layers derive from them.
-
-    vLLM does that when it loads a model: two factors of latent attention, and sinks in float32, which sleep discards.
-    """
+    """Sync the weights of an engine on GPU, as TRL does, and renew what attention layers derive from them."""
     sync()
+    # Factors of latent attention, and sinks in float32: vLLM derives them as it loads a model, and sleep discards them.
     model = generation.llm.llm_engine.model_executor.driver_worker.model_runner.get_model()
     for module in model.modules():
         if is_attention(module):

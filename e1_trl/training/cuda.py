@@ -20,10 +20,14 @@ class Card:
     driver: str  # version
 
 
-def list_cards(*options: str) -> list[Card]:
-    """List the GPUs that `nvidia-smi` shows with these options; none without NVIDIA's driver."""
+def visible_cards() -> list[Card]:
+    """List the GPUs that NVIDIA's driver and `CUDA_VISIBLE_DEVICES` show."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible in ("", "-1"):
+        return []
+    chosen = [] if visible is None else ["-i", visible]
     query = "--query-gpu=memory.total,memory.used,driver_version"
-    words = ["nvidia-smi", query, "--format=csv,noheader,nounits", *options]
+    words = ["nvidia-smi", query, "--format=csv,noheader,nounits", *chosen]
     try:  # after a fault of a GPU it may not answer
         answer = subprocess.run(words, capture_output=True, text=True, check=True, timeout=LONGEST_ANSWER).stdout
         rows = [line.split(", ") for line in answer.splitlines()]
@@ -34,12 +38,6 @@ def list_cards(*options: str) -> list[Card]:
 
 def _bytes(mib: str) -> int:
     return int(mib) * MIB if mib.isdecimal() else 0  # "[N/A]" for a part of a GPU
-
-
-def visible_cards() -> list[Card]:
-    """List the GPUs that `CUDA_VISIBLE_DEVICES` shows."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return list_cards(*([] if visible is None else ["-i", visible]))
 
 
 def oldest_driver() -> int:
@@ -53,15 +51,11 @@ def gpu_fault() -> str | None:
     """Say why PyTorch cannot use this machine's GPUs; None if it can, and if there is none or none to use."""
     import torch
 
-    listed = list_cards() if os.environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1") else []
-    if torch.cuda.is_available() or not listed:
+    if torch.cuda.is_available() or not (listed := visible_cards()):
         return None
     found = f"nvidia-smi lists {len(listed)} GPUs with driver {listed[0].driver}, and PyTorch {torch.__version__}"
     if torch.version.cuda is None:
-        return (
-            f"{found} is a build without CUDA; run `make clean` and `make install DEVICE=gpu`, or, into a new "
-            f"environment, {INSTALL}"
-        )
+        return f"{found} is a build without CUDA; run `make clean` and `make install DEVICE=gpu`, or {INSTALL}"
     reason = "it finds none"
     try:
         torch.cuda.init()

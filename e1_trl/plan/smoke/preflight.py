@@ -17,7 +17,7 @@ from e1_trl.plan.estimate import GB, gb
 from e1_trl.plan.smoke.checks import Check
 from e1_trl.plan.verdict import free_space
 from e1_trl.processes import alone, run
-from e1_trl.training.cuda import gpu_fault, list_cards, oldest_driver, visible_cards
+from e1_trl.training.cuda import gpu_fault, oldest_driver, visible_cards
 
 SMALLEST = 60 * GB  # two checkpoints and a model of the smallest GPU recipe
 
@@ -35,7 +35,7 @@ def preflight(processes: int, folder: Path, bytes_needed: int, on_gpu: bool) -> 
 
 def driver() -> Check:
     """Check that the driver is new enough for PyTorch's CUDA, or made so by the package for forward compatibility."""
-    found = sorted({card.driver for card in list_cards()})
+    found = sorted({card.driver for card in visible_cards()})
     needed = oldest_driver()
     right = torch.cuda.is_available() or (found != [] and int(found[0].partition(".")[0]) >= needed)
     return Check("driver", right, ", ".join(found) or "no GPU listed", f"{needed} or newer, or the package cuda-compat")
