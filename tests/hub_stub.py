@@ -79,11 +79,11 @@ class Hub(ThreadingHTTPServer):
         for name, value in self.environment.items():
             monkeypatch.setenv(name, value)
 
-    def add(self, name: str, files: dict[str, bytes]) -> None:
-        """Create a repository, if there is none, and add a commit."""
-        repository = self.repositories.setdefault(name, Repository())
-        identity = hashlib.sha1("".join(sorted(files)).encode()).hexdigest()
-        repository.branches["main"].append(Commit(identity, "", files, set(files)))
+    def add(self, name: str, files: dict[str, bytes], branch: str = "main") -> None:
+        """Create a repository and a branch, if there is none, and add a commit."""
+        branches = self.repositories.setdefault(name, Repository()).branches
+        identity = hashlib.sha1("".join([branch, *sorted(files)]).encode()).hexdigest()
+        branches.setdefault(branch, branches["main"][:1]).append(Commit(identity, "", files, set(files)))
 
     def commits(self, name: str, branch: str = "main") -> list[Commit]:
         """Return the commits of a branch, without the empty first one."""

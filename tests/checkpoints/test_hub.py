@@ -55,6 +55,10 @@ def test_a_repository_that_holds_another_model_is_refused_and_ones_own_is_not(hu
     assert set(hub.repositories["someone/e1"].branches) == {"main"}
     hub.add("someone/e1", {"model.safetensors": b"x", "budget.json": b""})
     reserve("e1", None, None)
+    for file in ("model.gguf", "model.pt"):  # on a branch that is there, which main says nothing of
+        hub.add("someone/e1", {file: b"x"}, "run-2")
+        with pytest.raises(ValueError, match=rf"holds another model \({file}\)"):
+            reserve("e1", None, "run-2")
 
 
 def test_what_an_earlier_model_left_goes_as_the_next_is_uploaded(hub: Hub, tmp_path: Path) -> None:
@@ -63,7 +67,7 @@ def test_what_an_earlier_model_left_goes_as_the_next_is_uploaded(hub: Hub, tmp_p
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text("---\ntags: [a]\n---\n")
     stale = ["adapter_config.json", "adapter_model.safetensors", "model.safetensors.index.json", "e1/results-old.md"]
-    stale.append("model-00001-of-00002.safetensors")
+    stale += ["model-00001-of-00002.safetensors", "pytorch_model.bin", "pytorch_model.bin.index.json"]
     kept = {"model.safetensors", "training_args.bin", ".eval_results/mmlu.yaml", "last-checkpoint/model.safetensors"}
     hub.add("someone/e1", dict.fromkeys([*stale, *kept], b""))
     push(tmp_path, "someone/e1", None)
@@ -94,6 +98,9 @@ def test_a_card_goes_only_to_where_its_weights_are(hub: Hub, tmp_path: Path) -> 
     }
     hub.add("someone/e1", old)
     check_weights(tmp_path, "someone/e1", None)
+    hub.add("someone/e1", {"model.safetensors": b"others"}, "run-2")
+    with pytest.raises(ValueError, match="holds other weights"):
+        check_weights(tmp_path, "someone/e1", "run-2")
     push(tmp_path, "someone/e1", None, card_only=True)
     last = hub.commits("someone/e1")[-1]
     assert last.changed == {"README.md", "e1/results-new.md", "e1/results-old.md"}

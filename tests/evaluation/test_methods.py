@@ -1,6 +1,7 @@
 """What each method is, by its record; the coroutines themselves are tested with the tree."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,11 +24,14 @@ SETTING = Setting(
 
 
 def answer(
-    cell: Cell, sample: Callable[[list[int], int], Segment], thinking: Segment | None = None
+    cell: Cell,
+    sample: Callable[[list[int], int], Segment],
+    thinking: Segment | None = None,
+    setting: Setting = SETTING,
 ) -> tuple[list[int], ThinkingEnd, bool]:
     """Run one method on a "model" that answers every request by `sample(prompt_ids, max_tokens)`."""
-    tree: Tree[Cell] = Tree(0, 0, SETTING.close.marker, SETTING.decode)
-    tree.start(cell, METHODS[cell.method].complete(tree, Question([7, 7], cell.budget, thinking), SETTING))
+    tree: Tree[Cell] = Tree(0, 0, setting.close.marker, setting.decode)
+    tree.start(cell, METHODS[cell.method].complete(tree, Question([7, 7], cell.budget, thinking), setting))
     queue = tree.requests()
     while queue:
         (_, branch), request = queue.pop()
@@ -134,6 +138,20 @@ def test_s1_puts_its_wait_in_place_of_an_early_close(method: str, thinking: int,
     assert answer(Cell(method, Budget(thinking, 4)), concise) == expected
 
 
+def test_s1_puts_its_wait_in_place_of_all_tokens_of_a_marker() -> None:
+    texts = {10: "</", 11: "think", 12: ">"}
+    marker = Marker("</think>", (*texts,), (*texts,), close_tokens=3)
+    close = ThinkingClose(marker, context=100)
+    setting = replace(
+        SETTING, close=close, s1_marker=marker, decode=lambda ids: "".join(texts.get(i, "x") for i in ids)
+    )
+
+    def closes(prompt_ids: list[int], max_tokens: int) -> Segment:
+        return Segment([3, EOS], Stop.EOS) if prompt_ids[-1] == 12 else Segment([4, *texts], Stop.MARKER)
+
+    assert answer(Cell("s1", Budget(20, 4)), closes, setting=setting)[0] == [4, 5, 4, 5, 4, *texts, 3, EOS]
+
+
 def test_truncation_makes_nothing_of_an_unfinished_thought() -> None:
     assert answer(Cell("truncation", Budget(3, 2)), endless) == ([4] * 5, ThinkingEnd.TOTAL, True)
     assert answer(Cell("truncation", Budget(3, 2)), concise) == ([4, 4, CLOSE, 3, EOS], ThinkingEnd.CLOSED, False)
@@ -143,7 +161,8 @@ def test_truncation_makes_nothing_of_an_unfinished_thought() -> None:
 
 def test_mixed_answers_after_the_thinking_that_it_is_given() -> None:
     given = Segment([2, 2, 2, CLOSE], Stop.MARKER)
-    assert answer(Cell(MIXED, Budget(8, 4)), concise, given)[0] == [2, 2, 2, CLOSE, 3, EOS]
+    for thinking in (8, 4):  # of which its close is the last
+        assert answer(Cell(MIXED, Budget(thinking, 4)), concise, given)[0] == [2, 2, 2, CLOSE, 3, EOS]
     # Cut at a smaller budget, it is closed by force.
     tokens, end, _ = answer(Cell(MIXED, Budget(2, 4)), concise, given)
     assert tokens == [2, 2, CLOSE, 3, EOS] and end is ThinkingEnd.FORCED

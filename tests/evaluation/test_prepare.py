@@ -106,7 +106,7 @@ def test_marker_forced_text_and_budgets_are_the_models_own_unless_others_are_nam
     measured = {"problems": 1, "samples": 1, "accuracy": 1.0, "ci_low": 0.0, "ci_high": 1.0}
     measured |= {"mean_tokens": 1.0, "forced_ratio": 0.0, "eos_ratio": 0.0}
     point = Point(benchmark="b", method="separate", thinking_budget=16, solution_budget=8, **measured)
-    trained = BudgetInfo(";", "0;", 2, Budget(32, 16))
+    trained = BudgetInfo(";", "0;", 2, Budget(32, 16, 40))
     only = ("--methods", "separate", "--model", model)
     for curve, budgets in (((), ["32+16"]), ((point, replace(point, method="truncation")), ["16+8"])):
         replace(trained, curve=curve).write(model)
@@ -307,6 +307,19 @@ def test_an_adapter_takes_tokenizer_and_context_from_its_base_where_it_has_none(
     work = prepared(nano_data, tmp_path, *AT, "--model", folder)
     assert work.model.checkpoint == Checkpoint(str(BASE), None, adapter=str(folder), rank=12)
     assert {"tokenizer": str(BASE), "max_lora_rank": 16}.items() <= engine_options(work).items()
+
+
+def test_weights_are_known_by_all_that_an_engine_reads_and_by_nothing_else(tmp_path: Path) -> None:
+    found = []
+    for file in ("config.json", "model.safetensors", "generation_config.json", "pytorch_model.bin"):
+        (tmp_path / file).write_text("{}")
+        found.append(Checkpoint(str(tmp_path)).fingerprint())
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [1, 2]}')
+    found.append(Checkpoint(str(tmp_path)).fingerprint())
+    assert len(set(found)) == 5
+    for file in ("training_args.bin", "README.md"):
+        (tmp_path / file).write_text("later")
+        assert Checkpoint(str(tmp_path)).fingerprint() == found[-1]
 
 
 def test_the_revision_of_a_model_or_an_adapter_on_the_hub_is_the_one_that_is_loaded(

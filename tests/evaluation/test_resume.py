@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from conftest import BASE, ROOT, options, segments
 
+from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.atomic import StoreError
 from e1_trl.budget import ThinkingClose
 from e1_trl.engines.engine import Follow, Requests, Stepped, ignore_steps
@@ -131,6 +132,27 @@ def test_answers_of_two_commits_name_both(run: Run, tmp_path: Path, monkeypatch:
         monkeypatch.setattr("e1_trl.evaluation.sample.commit", lambda commit=commit: commit)
         assert run(tmp_path, "--methods", "separate", "--samples", asked, reports=True) > 0
     assert set(samples.read(tmp_path)["commit"]) == {"aaa, bbb"}
+
+
+def test_answers_are_graded_again_where_a_machine_was_busy_and_by_another_grader(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path, "--methods", "separate")
+    graded = samples.read(tmp_path)
+    samples.write(graded.assign(outcome="timed_out"), tmp_path)
+    assert run(tmp_path, "--methods", "separate") == 0
+    assert samples.read(tmp_path)["outcome"].tolist() == graded["outcome"].tolist()
+    monkeypatch.setattr(MathematicsGrader, "version", "newer")
+    assert run(tmp_path, "--methods", "separate") == 0
+    assert set(samples.read(tmp_path)["graded_by"]) == {"newer"}
+
+
+def test_a_marker_in_a_solution_closes_the_thinking_again(run: Run, tmp_path: Path) -> None:
+    run(tmp_path, "--methods", "separate", "--max_problems", 32)
+    table = samples.read(tmp_path)
+    behind = table["thinking_tokens"] + table["forced_tokens"]
+    expected = [5 in ids[start:] for ids, start in zip(table["token_ids"], behind, strict=True)]  # </think>
+    assert table["closes_again"].tolist() == expected and 0 < sum(expected) < len(expected)
 
 
 DATED = "{{ '<|user|>' + messages[-1]['content'] + strftime_now('%d') }}<|assistant|><think>"

@@ -82,6 +82,8 @@ def test_a_damaged_segment_is_reported_and_only_it_is_missing(tmp_path: Path, ca
     write(tmp_path, leg(1))
     with Store.open(tmp_path, SETTINGS) as store:
         assert [len(store.segments(problem, 0)) for problem in range(3)] == [1, 1, 1]
+        store._database.execute("UPDATE legs SET stop = 'EOS' WHERE problem = 2")
+        assert [len(store.segments(problem, 0)) for problem in range(3)] == [1, 1, 0], "what says how it ended, too"
 
 
 @pytest.mark.parametrize("damage", ["truncated", "other"])

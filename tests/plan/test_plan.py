@@ -706,6 +706,7 @@ def test_a_generation_takes_as_long_as_an_independent_calculation_says(
         ("E1-Math-1.5B", "It fits."),
         ("E1-Math-1.5B", "prompts of 101 tokens on average"),
         ("E1-Math-1.5B", "| disk, for all GPUs | 117.3 GB: 4 checkpoints of 28.4 GB at once"),
+        ("E1-Code-14B", "prompts of 450 tokens on average"),
         ("E1-Code-14B --prompt_tokens 1000", "prompts of 1000 tokens on average"),
         ("E1-Math-1.5B --attn_implementation sdpa", "| trimmed |"),
         ("E1-Math-1.5B --padding_free false", "| padded |"),

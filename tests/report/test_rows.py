@@ -12,7 +12,7 @@ from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.report import samples
 from e1_trl.report.differences import Alike, Difference, between, differences
 from e1_trl.report.rows import Measured, Row, lines, summarize
-from e1_trl.report.tables import outcomes
+from e1_trl.report.tables import accuracies, areas, outcomes, paired, several_samples
 from e1_trl.rollout import ThinkingEnd
 
 
@@ -143,6 +143,8 @@ def test_what_was_read_without_a_box_has_a_row_that_does_not_count_it() -> None:
     assert (strict.accuracy, strict.unboxed, strict.unparseable, strict.wrong) == (0.4, 0, 0.6, 0)
     strictly = {each.method: each.difference for each in differing(separate, lax) if each.alike is Alike.BUDGET}
     assert strictly == pytest.approx({"s1": 0.3, "s1, boxes only": 0.1})
+    votes = cell([[True, False, False]], 16, method="s1").assign(unboxed=[False, True, True], value=["4", "5", "5"])
+    assert [each.row.maj_at_k for each in measured(votes)] == [0, 1], "what is not in a box has no vote there"
     # At every budget of the method, and of every model, so that lines can be compared.
     boxed = [cell(right(6, 10), 64, method="s1", model=model) for model in ("m", "other")]
     names = [(each.row.model, each.row.method, each.row.thinking_budget) for each in measured(lax, *boxed)]
@@ -208,13 +210,40 @@ def test_only_answers_to_the_same_problems_are_paired() -> None:
     reworded = one.assign(model="reworded", answers=[["7"], ["8"]])
     found = differing(one, same, other, reworded, cell(right(1, 2, 2), 16, model="twice"))
     assert [each.model for each in found] == ["same"]
+    assert differing(one, other.assign(model="m", method="truncation")) == []
 
 
 def test_a_line_needs_three_limited_budgets_and_a_fit_three_numbers_of_tokens() -> None:
     parts = [cell(right(right_ones, 10), budget) for right_ones, budget in ((2, 28), (4, 60), (6, 124))]
-    (line,) = lines(measured(*parts, cell(right(10, 10), None, None)))
+    unlimited = cell(right(10, 10), None, None)
+    (line,) = lines(measured(*parts, unlimited))
     assert line.fit is not None and line.fit.per_doubling == pytest.approx(0.2)
-    assert line.ci_low < line.area < line.ci_high and 0.2 < line.area < 0.6
-    assert lines(measured(*parts[:2])) == []
+    # From 36 to 68 tokens 0.3 on average, and to 132 tokens 0.5, over log2 of 68 / 36 and of 132 / 68.
+    assert line.area == pytest.approx((0.3 * 0.91754 + 0.5 * 0.95694) / 1.87447, abs=1e-5)
+    assert line.ci_low < line.area < line.ci_high
+    assert lines(measured(parts[1], unlimited, parts[0], parts[2])) == [line]
+    for few in (parts[:2], [parts[0], cell(right(4, 10), 12, 24), parts[1]]):  # the second has the total of the first
+        assert lines(measured(*few)) == []
     (unfit,) = lines(measured(*(cell(right(i, 10), 32 * i, thinking_tokens=45) for i in (1, 2, 3))))
     assert unfit.fit is None
+
+
+def test_each_number_stands_under_its_heading() -> None:
+    table = cell([[True, False, False, False], [False] * 4], 16, thinking_tokens=10).assign(solution_tokens=6)
+    table.loc[0, "thinking_end"] = "closed"
+    row = row_of(table)
+    accuracy, outcome, several = accuracies([row]), outcomes([row]), several_samples([row])
+    assert accuracy.header[5:] == ["tokens", "thinking", "solution", "forced tokens", "forced", "eos", "truncated"]
+    assert accuracy.rows[0][5:] == ["16.0", "10.0", "6.0", "1.0", "88%", "0%", "0%"]
+    assert (outcome.header[-2:], outcome.rows[0][-2:]) == (["right if forced", "right if closed"], ["0.0%", "100.0%"])
+    assert several.header[3:] == ["k", "pass@2", "pass@4", "maj@k"]
+    assert several.rows[0][3:] == ["4", "25.0%", "50.0%", "0.0%"]
+    separate = [cell(right(4, 10), 96), cell(right(8, 10), 396)]
+    found, _ = differing(*separate, cell(right(6, 10), 96, method="truncation", thinking_tokens=196))
+    difference = paired([found])
+    assert difference.header[:6] == ["of", "minus", "budget", "tokens", "minus", "difference"]
+    assert difference.rows[0][:6] == ["m, truncation", "m, separate", "96+8", "200.0", "100.0", "+20.0"]
+    (line,) = lines(measured(*(cell(right(ones, 10), budget) for ones, budget in ((2, 28), (4, 60), (6, 124)))))
+    area = areas([line])
+    assert area.header[2:5] == ["area", "95% interval", "per doubling"]
+    assert area.rows[0][2:5] == ["40.2%", f"{line.ci_low:.1%} – {line.ci_high:.1%}", "+20.0"]

@@ -6,6 +6,7 @@ import pandas as pd
 from fabricated import CONDITIONS, cell
 
 from e1_trl.report.stopping import Stopping, stopping
+from e1_trl.report.tables import needs, rules
 from e1_trl.rollout import ThinkingEnd
 
 BUDGETS = (8, 16, 32)
@@ -41,6 +42,13 @@ def test_each_thought_is_first_right_somewhere_and_may_be_wrong_again() -> None:
     assert found.tokens_beyond == [24, 8, 0]
     assert found.wrong_again == [0, 0, 0.25]
     assert found.escape_ratio == [0.5, 0, 0]
+    assert needs([found]).markdown.splitlines() == [
+        "| model | thoughts | budget | first right | tokens beyond | wrong again | escape |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| m | 4 | 8+8 | 25.0% | 24.0 | 0.0% | 50.0% |",
+        "| m | 4 | 16+8 | 50.0% | 8.0 | 0.0% | 0.0% |",
+        "| m | 4 | 32+8 | 25.0% | 0.0 | 25.0% | 0.0% |",
+    ]
 
 
 def test_rules_pay_for_every_solution_and_are_compared_with_the_largest_budget_by_thought() -> None:
@@ -51,6 +59,9 @@ def test_rules_pay_for_every_solution_and_are_compared_with_the_largest_budget_b
         "agreement of 1": (0.5, 19, 28),
         "agreement of 2": (0.75, 27, 38),
     }
+    table = rules([found])
+    assert table.header[-2:] == ["tokens", "thinking"]
+    assert [row[-2:] for row in table.rows] == [["31.0", "27.0"], ["21.0", "17.0"], ["28.0", "19.0"], ["38.0", "27.0"]]
     low, high = found.rules[0].ci_low, found.rules[0].ci_high
     assert 0 < low < 0.75 < high <= 1
     largest, oracle, agreement, _ = [rule.over_largest for rule in found.rules]

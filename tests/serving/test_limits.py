@@ -1,7 +1,9 @@
 """Limits of a request, and prompts in which a thinking budget of 0 is closed; no server is asked."""
 
 import asyncio
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +11,9 @@ from conftest import BASE
 from transformers import AutoTokenizer
 
 from e1_trl.budget import Budget, ThinkingClose
+from e1_trl.checkpoints.budget_file import BudgetInfo
 from e1_trl.marker import Marker, PromptState
-from e1_trl.serving.model import Limits, Model
+from e1_trl.serving.model import Limits, Model, ModelArguments, read_model
 from e1_trl.serving.request import BudgetPresets, ParsedRequest, RefusedError
 
 TOKENIZER = AutoTokenizer.from_pretrained(BASE)
@@ -44,6 +47,13 @@ def test_budgets_become_limits_of_one_request(
 ) -> None:
     fields = limits_of([prompt], budget).fields
     assert (fields.get("thinking_token_budget"), fields["max_tokens"]) == (thinking, tokens)
+
+
+def test_presets_are_a_models_budget_without_its_total_and_the_sampling_that_is_named(tmp_path: Path) -> None:
+    model = shutil.copytree(BASE, tmp_path / "model")
+    BudgetInfo("</think>", "</think>", 1, Budget(8, 6, 10)).write(model)
+    presets, *_ = read_model(ModelArguments(model=str(model), sampling='{"repetition_penalty": 1.2}'))
+    assert (presets.default, presets.sampling) == (Budget(8, 6), {"repetition_penalty": 1.2})
 
 
 def test_an_opener_of_more_tokens_than_the_thinking_takes_none_of_the_solution() -> None:

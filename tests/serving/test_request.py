@@ -131,6 +131,7 @@ def test_a_refusal_lists_no_effort_that_is_refused() -> None:
         ({"max_tokens": 46, "model": "ORG/E1@12+34"}, 400, "max_tokens is 46, and 12 \\+ 1 \\+ 34 tokens of"),
         ({"max_tokens": 90, "thinking_budget": 89}, 400, "max_tokens is 90, and 89 \\+ 1 \\+ 1 tokens of"),
         ({"thinking_budget": 501}, 400, "the thinking budget is 501 tokens; it must be 500 or less"),
+        ({"solution_budget": 201}, 400, "the solution budget is 201 tokens; it must be 200 or less"),
         ({"thinking_budget": "unlimited"}, 400, "the thinking budget is unlimited tokens"),
         ({"thinking_budget": -2}, 400, "thinking_budget is -2"),
         ({"thinking_budget": "7"}, 400, "thinking_budget is '7'"),
@@ -145,6 +146,7 @@ def test_a_refusal_lists_no_effort_that_is_refused() -> None:
         ({"model": "ORG/E1@" + "9" * 5000 + "+8"}, 404, "is neither a number of tokens nor"),
         ({"prompt": "a", "echo": True}, 400, "echo is not served with budgets; ask vLLM itself"),
         ({"truncate_prompt_tokens": -1}, 400, "truncate_prompt_tokens is not served"),
+        ({"use_beam_search": True}, 400, "use_beam_search is not served with budgets"),
         ({"include_reasoning": False, "prompt": "a"}, 400, "the text of a completion holds"),
     ],
 )

@@ -170,6 +170,14 @@ def test_what_may_become_a_word_is_held_back(text: str, words: list[str]) -> Non
     assert not any(word.startswith(text[-size:]) for word in words for size in longer)
 
 
+def test_an_answer_ends_at_the_first_of_its_stop_texts() -> None:
+    marker = Marker("</t>", (5,), (5,), 1, "<t>", (4,), (), spell)
+    asked = ParsedRequest(Budget(0, 9), None, "m", {}, stop=("c", "b"))
+    part = {"index": 0, "delta": {"content": "abcd"}, "token_ids": [20, 21, 22, 23]}
+    Choice(Limits(PromptState.CLOSED, 0, (), 9, {}), marker, asked).take(part)
+    assert (part["delta"], part["stop_reason"]) == ({"content": "a"}, "b")
+
+
 def test_parts_of_an_answer_become_one() -> None:
     whole: dict[str, Any] = {}
     begun = {"index": 0, "id": "c", "type": "function", "function": {"name": "f"}}

@@ -165,6 +165,7 @@ def test_a_recipe_names_advantages_with_their_arguments() -> None:
         ("s_grpo", r"^the advantage s_grpo compares forks of a thought: thinking_budget: {nested: \["),
         ("e1_trl.training.advantages.brpo", "^the advantage e1_trl.* compares forks of a thought"),
         ("lead", "^the advantage lead must know which answers are right; add accuracy to reward_funcs$"),
+        ("mgpo", "^the advantage mgpo must know which answers are right"),
         (f"{__name__}.short", "fails with {}: short returns 1 values for a group of 4$"),
         # One rollout that the grader failed on would make the whole training's loss NaN.
         ({"name": f"{__name__}.centred", "by": 2.0}, "centred returns nan for a rollout with the reward 1$"),
@@ -186,6 +187,8 @@ def test_an_advantage_that_cannot_work_is_refused_in_one_line(spec: Any, message
             "^the advantage per_fork compares thoughts, .*: 8 forks need num_generations 16 or",
         ),
         ("brpo", asked(4, loss_type="grpo"), 1, "^the advantage brpo is a sum over forks, which loss_type grpo weighs"),
+        ("brpo", asked(4, loss_type="sapo"), 1, "^the advantage brpo is a sum over forks, which loss_type sapo weighs"),
+        ("brpo", asked(4, loss_type="bnpo"), 1, "^the advantage brpo is a sum over forks, which loss_type bnpo weighs"),
         ("brpo", asked(4, mask_truncated_completions=True), 1, "over forks, which mask_truncated_completions weighs"),
         ("brpo", asked(4, vllm_importance_sampling_mode="sequence_mask"), 1, "vllm_importance_sampling_mode sequence_"),
         (

@@ -64,11 +64,11 @@ def test_stages_hold_from_their_step_on() -> None:
 
 
 def test_a_cycle_goes_from_one_end_to_the_other_and_back() -> None:
-    steps = [at_step(step) for step in range(0, 641, 80)]
+    cycle = {"stair_cosine": [16384, 8192], "period": 640}
     # SIRI: the longest for a quarter of a period in all, down in a quarter, the shortest for a quarter, and up again
-    assert drawn({"stair_cosine": [16384, 8192], "period": 640}, steps) == [
-        *(16384, 16384, 12288, 8192, 8192, 8192, 12288, 16384, 16384),
-    ]
+    once = [16384, 16384, 12288, 8192, 8192, 8192, 12288, 16384]
+    assert drawn(cycle, [at_step(step) for step in range(0, 1281, 80)]) == [*once, *once, 16384]
+    assert drawn(cycle, [at_step(step) for step in (120, 200)]) == [15184, 9392]  # no straight line
 
 
 @pytest.mark.parametrize("schedule", [{"uniform": [8, 64]}, {"log_uniform": [8, 64]}, {"choice": [8, 32, 64]}])

@@ -109,10 +109,12 @@ def test_every_step_since_the_last_logged_one_counts() -> None:
     assert generated_tokens([{"step": 2, "thinking/sampled_tokens": 12.0, **LOGGED}], 8) == 2 * 8 * (12 + 5)
 
 
-def test_a_generation_counts_when_it_is_sampled_however_many_steps_it_lasts() -> None:
+def test_a_generation_counts_when_it_is_sampled_however_many_steps_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
     history: list[dict[str, Any]] = [{"step": 1, **LOGGED}, {"step": 2}, {"step": 3, **LOGGED}]
     assert [generated_tokens(history[:logged], 16, 2) for logged in (1, 2, 3)] == [16 * 35, 16 * 35, 2 * 16 * 35]
     assert generated_tokens(history[:1], 4, Fraction(1, 2)) == 2 * 4 * 35  # a step on two generations
+    monkeypatch.setattr(GRPOConfig, "world_size", 8)
+    assert generation_of(arguments()) == (64, 1), "of all processes"
 
 
 def arguments(iterations: int = 1) -> GRPOConfig:
@@ -162,10 +164,10 @@ def test_a_resumed_run_has_the_learning_rate_weight_decay_and_intervals_of_its_r
         return made
 
     train(4, learning_rate=0.4, save_steps=2, weight_decay=0.5)
-    made = train(4, tmp_path / "checkpoint-2", learning_rate=0.2, save_steps=1)
+    made = train(4, tmp_path / "checkpoint-2", learning_rate=0.2, save_steps=1, weight_decay=0.2)
     rates = [entry["learning_rate"] for entry in made.state.log_history if "learning_rate" in entry]
     assert rates == pytest.approx([0.4, 0.3, 0.1, 0.05]) and (tmp_path / "checkpoint-3").exists()
-    assert [group["weight_decay"] for group in made.optimizer.param_groups] == [0, 0]
+    assert [group["weight_decay"] for group in made.optimizer.param_groups] == [0.2, 0]  # none of biases and norms
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,9 @@ def made(spec: str | dict[str, Any]) -> LengthReward:
         # LEAD: right ones are one deviation from their mean; none learns where the three shortest are short already.
         ({"name": "lead", "from_tokens": 9}, [100, 300, 900], [RIGHT, RIGHT, WRONG], [0.0512711, -0.0487706, 0.0]),
         ({"name": "lead", "from_tokens": 200}, [100, 300, 900], [RIGHT, RIGHT, WRONG], [0.0, 0.0, 0.0]),
+        ({"name": "lead", "from_tokens": 300}, [100, 100, 700, 700], [RIGHT] * 4, [0.0] * 4),
+        ({"name": "lead", "from_tokens": 299}, [100, 100, 700, 700], [RIGHT] * 4, [0.0512711] * 2 + [-0.0487706] * 2),
+        ("lead", [3000, 4000, 5000], [RIGHT] * 3, [0.0] * 3),
         # ALP: three of four solved, none of four (one then counts).
         ("alp", [1000, 2000, 0, 400], [RIGHT, RIGHT, RIGHT, WRONG], [-7.5e-5, -1.5e-4, 0.0, -3e-5]),
         ({"name": "alp", "beta": 1e-3}, [100, 200, 300, 400], [WRONG] * 4, [-0.025, -0.05, -0.075, -0.1]),
@@ -95,6 +98,8 @@ def test_laser_d_has_a_target_for_each_difficulty() -> None:
     medium = group([150, 150, 250, 250, 500, 500, 500, 500], [RIGHT] * 4 + [WRONG] * 4)  # 4 of 8
     hard = group([50] * 8, [RIGHT] + [WRONG] * 7)  # 1 of 8
     assert [difficulty(each) for each in (hard, medium, easy)] == [0, 1, 2]
+    sixths = [group([50] * 6, [RIGHT] * right + [WRONG] * (6 - right)) for right in (1, 2, 3, 4)]
+    assert [difficulty(each) for each in sixths] == [0, 1, 1, 2]  # a third is medium, and two are easy
     assert laser.memory["targets"] == [400, 400, 400]
     laser.remember([easy, medium, hard])
     # easy: a fifth of the responses is enough, which 3 of 8 within 100 are; medium: a half, as 4 of 8 within 300 are;

@@ -49,6 +49,22 @@ def test_a_step_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(capsys, STEP, main=False) == ""
 
 
+def test_the_pace_is_that_since_the_last_line_and_the_rest_takes_the_mean_of_all(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 2.0, 10.0, 14.0, 20.0, 25.0])  # of steps that take 2, 4 and 5 seconds
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    watched, control = Progress(), TrainerControl()
+    for step in (1, 2, 3):
+        state = TrainerState(global_step=step, max_steps=10, is_world_process_zero=True)
+        watched.on_step_begin(None, state, control)  # type: ignore[arg-type]
+        watched.on_step_end(None, state, control)  # type: ignore[arg-type]
+        if step > 1:
+            watched.on_log(None, state, control, logs=STEP)  # type: ignore[arg-type]
+    paces = [line.split(" | ")[-2:] for line in capsys.readouterr().out.splitlines()]
+    assert paces == [["3.0 s/step", "0:00:24 left"], ["5.0 s/step", "0:00:26 left"]]
+
+
 def test_evaluations_and_the_end_have_lines_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
     evaluation = {f"eval_{name}": value for name, value in STEP.items()}
     assert shown(capsys, evaluation).startswith("step 2/10 | evaluation | reward 0.420 | accuracy 40.0% |")
