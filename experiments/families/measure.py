@@ -59,11 +59,13 @@ def keep_layouts() -> None:
     utils.dispatch_cpu_unquantized_gemm = dispatch
 
 
-def sync_in_place(generation: VLLMGeneration, sync: Any) -> None:
-    """Sync as TRL does on a GPU; experts, which the CPU kernel takes in no other form, are repacked after it."""
+def sync_as_on_gpu(generation: VLLMGeneration, sync: Any) -> None:
+    """Sync as on a GPU; experts, which the CPU kernel takes in no other form, are repacked after it."""
     from vllm.model_executor.layers.fused_moe import RoutedExperts
 
-    sync()
+    from e1_trl.engines.weight_check import sync_in_place
+
+    sync_in_place(TrlEngine(generation), sync)
     for module in engine_model(generation).modules():
         if isinstance(module, RoutedExperts):
             module.quant_method.moe_kernel.fused_experts.process_weights_after_loading(module)
@@ -136,7 +138,7 @@ def measure(name: str, way: str, folder: Path) -> dict[str, Any]:
     close = ThinkingClose(Marker.from_tokenizer(tokenizer, MARKER), 128)
     check = make_training_engine(TrlEngine(generation), close, accelerator, adapter=False, seed=0).weights
     if way == "cuda":
-        check = WeightCheck(TrlEngine(generation), partial(sync_in_place, generation, sync))
+        check = WeightCheck(TrlEngine(generation), partial(sync_as_on_gpu, generation, sync))
     # The CPU's kernels of these layers take repacked convolutions only, which no sync in place can fill.
     packs = any(hasattr(model.config.get_text_config(), field) for field in ("linear_num_key_heads", "conv_L_cache"))
     is_compared = way == "cpu" or not packs

@@ -375,7 +375,9 @@ def test_forks_share_a_thought_and_each_token_has_the_advantage_of_its_part(fork
     length = len(ids[0])
     assert batch["advantages"].shape == (32, length)
     for row, (thinking, solution) in enumerate(expected):
-        parts = [thinking] * len(thoughts[row]) + [solution] * (length - len(thoughts[row]))
+        is_forced = rows[row]["thinking_end"] == "forced"  # by tokens of the thinking
+        closed = len(thoughts[row]) + is_forced * forking.thinking_close.marker.close_tokens
+        parts = [thinking] * closed + [solution] * (length - closed)
         assert batch["advantages"][row].tolist() == pytest.approx(parts)
     for part, values in zip(("thinking", "solution"), zip(*expected, strict=True), strict=True):
         assert [*forking._logs["extra"][f"{part}_advantage"]][-32:] == pytest.approx([*values])
