@@ -153,7 +153,6 @@ def long_thoughts(rows: Rows) -> Iterator[str]:
         for base in BASES
     ]
     yield f"At {BUDGETS[0]} *taught* by s1 is still ahead, by {behind[0].points:.1f} and {behind[1].points:.1f} points"
-    yield f"made the *bases*, {pair(each[0] for each in both(FREE, None, systems=(BASE,)))} right"
 
 
 def plain_grpo(rows: Rows) -> Iterator[str]:
