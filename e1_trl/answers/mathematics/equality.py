@@ -44,7 +44,7 @@ def read(boxed: str, whole: bool = False) -> Forms:
     forms = _read(latex)
     if not is_read(forms) and (signed := write_both_signs(latex)) != latex:
         return _read(signed)
-    if not is_read(forms) and (side := last_side(latex)):  # `P(A \\mid B) = \\frac{1}{2}`
+    if not is_read(forms) and (side := last_side(latex)):  # `P(A \mid B) = \frac{1}{2}`
         return _read(side)
     return forms
 
