@@ -97,7 +97,7 @@ def test_every_accepted_answer_in_a_box_is_right(grader: Grader, file: str, ever
 
 
 @pytest.mark.parametrize(
-    ("file", "right"), [("math500", 500), ("minerva272", 225), ("gsm8k_test", 1319)], ids=lambda value: str(value)
+    ("file", "right"), [("math500", 500), ("minerva272", 229), ("gsm8k_test", 1319)], ids=lambda value: str(value)
 )
 @pytest.mark.slow
 def test_no_real_solution_is_unevaluated(grader: Grader, file: str, right: int) -> None:

@@ -28,6 +28,7 @@ CASES = {
             \text{Area} = 5\pi \text{ cm}^2 → 5\pi | \text{Speed} = 5 \text{ m/s} → 5 |
             V_{\text{max}} = 5 \text{ V} → 5 | k_{\max} = 5 → 5 | n(A\cup B) = 5 → 5 |
             P(A \mid B) = \frac{1}{2} → \frac12 |
+            15\mbox{ cm}^2 → $15\mbox{ cm}^2$ | 0.06 → $$0.06 \text{ yuan}$$ | $P(\text{even}) = \frac12$ → \$0.5 |
             \therefore x = 5 → 5 | 2 \text{ cm}, 3 \text{ cm} → 2, 3 | 5 → 5 \text{ OR } 6 | 6 → 5 \text{ OR } 6
         """,
         W: r"""

@@ -25,6 +25,7 @@ ONE_WORD = re.compile(r"[^\\]*\\[a-z]+\s*\{(?:[^{}]|\{[^{}]*\})*\}")
 SPELLINGS = [
     (re.compile(pattern), written)
     for pattern, written in (
+        (r"^\s*(\$\$?)([^$]*)(?<!\\)\1\s*$", r"\2"),
         (r"\\mathbb\s*([A-Z])", r"\\mathbb{\1}"),
         (r"(?<![a-zA-Z\\])E\s*(?=_)", r"\\Upsilon "),  # of energy `E_1`, which math-verify takes for Euler's number
         (r"(?<=[a-zA-Z0-9)])\^\s*(?:T|\{\s*T\s*\})", r"^{t}"),  # it drops a power `T` as a transpose
