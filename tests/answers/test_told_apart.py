@@ -40,10 +40,22 @@ CASES = {
     "a last letter that is a variable, and powers that are no transposes": {
         C: r"""
             2t → 2t | t \cdot 2 → 2t | \frac{t}{m} → \frac{1}{m}t | \frac{c}{\sqrt2} → \frac{1}{\sqrt{2}}c |
-            50 → 50 cm | 20 → 20 seconds | (1+r)^T P → P(1+r)^T | 2^T → 2^T
+            50 → 50 cm | 2ba → 2ab | G m M → M m G | 20 → 20 seconds | (1+r)^T P → P(1+r)^T | 2^T → 2^T
         """,
         W: r"""
-            2 → 2t | 2c → 2t | \pi r^2 → \pi r^{2}h | 10s → 10t | 2 → 2^T | P(1+r) → P(1+r)^T | A → A^T
+            2 → 2t | 2c → 2t | 2 → 2ab | a → a b c | r → r s t |
+            \pi r^2 → \pi r^{2}h | 10s → 10t | 2 → 2^T | P(1+r) → P(1+r)^T | A → A^T
+        """,
+    },
+    "capitals and primes": {
+        C: r"""
+            \frac{R}{r} → R/r | A-a → A - a | n = 5 → N = 5 | 5 → N = 5 | c → C | \pi R^2 → \pi R^2 | GMm → G M m |
+            r_1 + R_2 → R_2+r_1 | f'(x)=2x → 2x | y'=2y → y'-2y=0 | x^{\prime\prime}+x=0 → x''+x=0 | K → k = K |
+            5 meters → 5 Meters | \omega \Omega x → x\Omega\omega
+        """,
+        W: r"""
+            r/R → R/r | R - r → r - R | n(N-1) → N(n-1) | Gmm → GMm | x+2X → X+2x | y=2y → y'-2y=0 | 2ab+A → 2Ab+a |
+            x^{\prime}+x=0 → x''+x=0 | r_1 + R_2 → r_2+R_1 | \Omega-\omega → \omega-\Omega
         """,
     },
     "times of day, letters of choices, large numbers in words": {
@@ -69,11 +81,12 @@ CASES = {
             x = 12,345 → 12345 | x = 12345 → 12,345 | \$1,234 + x → 1234+x | 1234+x → \$1,234+x | 1{,}234x → 1234x |
             1,234\text{ cm} → 1234 | 1234 → 1,234\text{ cm} | \frac{1,234}{5} → \frac{1234}{5} | 2^{1000} → 2^{1,000} |
             1,234,567\pi → 1234567\pi | x > 1,000 → x>1000 | 0{,}125 → 0.125 | 0.125 → 0{,}125 | (1,234) → (1, 234) |
-            [1,234] → [1, 234] | \{1,234\} → \{1, 234\} | x = 1,234 → x=1,234
+            [1,234] → [1, 234] | \{1,234\} → \{1, 234\} | x = 1,234 → x=1,234 | 1,234 → 1, 234 |
+            100,200,300 → 100, 200, 300 | 1,200,-300 → 1, 200, -300
         """,
         W: r"""
             (1,234) → 1234 | 1234 → (1,234) | [1,234] → 1234 | \{1,234\} → 1234 | 1234 → \{1,234\} | 12,34x → 1234x |
-            1,2345x → 12345x | x = 12,346 → 12345 | 1,234 → 1, 234
+            1,2345x → 12345x | x = 12,346 → 12345 | 100200300 → 100, 200, 300 | 1234 → 1, 234
         """,
         U: r"1,234 + 5,000 → 6234 | x = 1,000 + 234 → 1,234",
     },

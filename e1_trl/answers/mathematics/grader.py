@@ -39,6 +39,7 @@ from e1_trl.answers.mathematics.spellings import (
     find_modulus,
     join_thousands,
     read_letter,
+    rename_symbols,
     split_choice,
     time_of,
     words,
@@ -51,8 +52,11 @@ SCALE = re.compile(
     r"(?<=[0-9])(?:\s|\\[,;: ])*(?:\\(?:text|mathrm)\s*\{)?\s*(thousand|million|billion)s?\s*(?:\}|(?![a-zA-Z]))"
 )
 ZEROS = {"thousand": 3, "million": 6, "billion": 9}
+COMMA = ", "
+THOUSAND_COMMA = re.compile("(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 ALTERNATIVE = re.compile(r"\\text\s*\{\s*OR\s*\}")
-VARIABLE_LAST = re.compile(r"[0-9}]\s*[a-z]\s*\$?\s*$")  # which math-verify takes for a unit
+# A variable at the end, which math-verify takes for a unit.
+VARIABLE_LAST = re.compile(r"(?:[0-9}]|(?<![a-zA-Z\\])[a-zA-Z](?=\s))\s*(?:[a-z]|ab|bc|rs)\s*\$?\s*$")
 OPTION = re.compile(r"^(\s*\\(?:text|mathrm)\s*\{)?\s*(?:[Oo]ption|[Cc]hoice|[Aa]nswer):?\s")
 BASE = re.compile(r"(?<=[0-9])_\s*+\{?\s*+([0-9]+)")
 DECIMAL = re.compile(r"[0-9]+\.[0-9]+(?:e[-+]?[0-9]{1,3}(?![0-9]))?")  # as sympy writes it
@@ -181,7 +185,7 @@ def _compare(forms: Forms, text: str, reference: str) -> Outcome:
     forms = read(text, True) if is_whole else forms
     if not are_equal(gold, forms):
         return _compare_otherwise(text, reference)
-    if differ_as_words(text, reference):
+    if differ_as_words(text, reference) or _differ_in_symbols(text, reference):
         return Outcome.WRONG
     is_sided = not is_equation(gold[0]) and (is_equation(forms[0]) or last_side(text) is not None)
     last = text.rpartition("=")[2] if is_sided else text
@@ -217,12 +221,22 @@ def _compare_otherwise(text: str, reference: str) -> Outcome:
         return Outcome.CORRECT
     if asked := words(reference):
         return Outcome.CORRECT if asked == words(text) else Outcome.WRONG
+    if COMMA in reference and (spaced := THOUSAND_COMMA.sub(COMMA, text)) != text:
+        return _compare(read(spaced), spaced, reference)
     scaled = [SCALE.sub(lambda word: rf" \times 10^{{{ZEROS[word[1]]}}}", each) for each in (text, reference)]
     if (scaled[0] == text) != (scaled[1] == reference):
         return _compare(read(scaled[0]), *scaled)
     number = PERCENT.sub("", text)  # 12.5 is right for 12.5%, and vice versa
     asked = PERCENT.sub("", reference)
     return Outcome.WRONG if (number, asked) == (text, reference) else _compare(read(number), number, asked)
+
+
+def _differ_in_symbols(text: str, reference: str) -> bool:
+    """Return whether two equal answers differ if `R` is not `r`, and `x'` not `x`."""
+    if split_choice(reference) or not (renamed := rename_symbols(text, reference)):
+        return False
+    read_twice = [[read(each, whole) for each in renamed] for whole in (False, True)]
+    return not any(are_equal(gold, answer) for answer, gold in read_twice)
 
 
 def _is_of_another_range(text: str, reference: str) -> bool:

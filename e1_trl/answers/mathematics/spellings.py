@@ -3,6 +3,7 @@
 import itertools
 import re
 import unicodedata
+from collections import Counter
 from fractions import Fraction
 
 E_NOTATION = re.compile(r"(?<=[0-9])[eE]([-+]?[0-9]+)(?![0-9.])")  # math-verify takes the e for Euler's number
@@ -95,6 +96,13 @@ THOUSANDS = re.compile(r"(?<![0-9.,])(?<!\{,\})[1-9][0-9]{0,2}(?:(?:,|\{,\})[0-9
 BRACKET = re.compile(r"[(\[]|\\(?:\{|lbrace|langle)")
 TIME = re.compile(r"(?<![0-9:.])0?([0-9]{1,2})\s*:\s*([0-9]{2})[^0-9]{0,20}?(?<![a-z])([ap])\.?\s?m(?![a-z])")
 CLOCK = re.compile(r"0?([0-9]{1,2}):([0-9]{2})\(?(?:([ap])\.?m\.?)?\)?\.?")
+GREEK = r"\\(?:gamma|delta|theta|lambda|xi|pi|sigma|upsilon|phi|psi|omega)(?![a-z])"
+# A letter with its primes (group 1). Texts, other commands and words are matched first, so that their letters are none.
+SYMBOL = re.compile(
+    rf"\\(?:text|mbox|math|operatorname)[a-z]*\s*\{{[^{{}}]*\}}|(?!{GREEK})\\[a-z]+|[a-z]{{4,}}|((?:\\[a-z]+|[a-z])'*)",
+    re.IGNORECASE,
+)
+UNUSED = "qzyxuwkjpvnsr"
 MARKUP = re.compile(r"\\(?:text|math)[a-z]*|[\s{}$.]")
 PLUS_MINUS = re.compile(r"\\pm(?![a-zA-Z])")
 MOST_SIGNS = 3
@@ -136,6 +144,20 @@ def differ_as_words(text: str, reference: str) -> bool:
     given, word = (MARKUP.sub("", answer) for answer in (text, reference))
     are_words = all(re.fullmatch("[A-Z]{3,}", each) and len(set(each)) < len(each) for each in (given, word))
     return not (times <= found or found <= times) or (are_words and given not in (word, word[::-1]))
+
+
+def rename_symbols(text: str, reference: str) -> tuple[str, str] | None:
+    """Give each symbol of the accepted answer that math-verify takes for another, as `R` for `r`, a letter of its own.
+
+    Returns the answer and the accepted one with these letters; None if the accepted one has no such symbols.
+    """
+    texts = [_respelled(each) for each in (text, reference)]
+    kinds = Counter(symbol.rstrip("'").lower() for symbol in set(SYMBOL.findall(texts[1])))
+    confused = sorted({symbol for symbol in SYMBOL.findall(texts[1]) if kinds[symbol.rstrip("'").lower()] > 1})
+    taken = {letter.lower() for each in texts for letter in each}
+    names = dict(zip(confused, (letter for letter in UNUSED if letter not in taken), strict=False))
+    text, reference = (SYMBOL.sub(lambda symbol: names.get(symbol[1], symbol[0]), each) for each in texts)
+    return (text, reference) if names else None
 
 
 def join_thousands(text: str) -> str:
