@@ -83,6 +83,7 @@ def test_a_card_goes_only_to_where_its_weights_are(hub: Hub, tmp_path: Path) -> 
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     (tmp_path / "README.md").write_text("---\ntags: [a]\n---\n")
     (tmp_path / "trainer_state.json").write_text("{}")
+    (tmp_path / "budget.json").write_text("{}")
     (tmp_path / "e1").mkdir()
     (tmp_path / "e1" / "results-new.md").write_text("")
     for there in ({}, {"model.safetensors": b"others"}, {"model.safetensors": b"weights", "more.bin": b""}):
@@ -103,7 +104,9 @@ def test_a_card_goes_only_to_where_its_weights_are(hub: Hub, tmp_path: Path) -> 
         check_weights(tmp_path, "someone/e1", "run-2")
     push(tmp_path, "someone/e1", None, card_only=True)
     last = hub.commits("someone/e1")[-1]
-    assert last.changed == {"README.md", "e1/results-new.md", "e1/results-old.md"}
-    assert set(last.files) == {*old, "README.md", "e1/results-new.md"} - {"e1/results-old.md"}
+    new = {"README.md", "budget.json", "e1/results-new.md"}
+    assert last.changed == {*new, "e1/results-old.md"} and set(last.files) == {*old, *new} - {"e1/results-old.md"}
+    push(tmp_path, "someone/e1", "run-2", card_only=True)
+    assert set(hub.repositories["someone/e1"].branches["run-2"][-1].files) >= new
     with pytest.raises(ValueError, match="cannot be compared"):
         check_weights(tmp_path, "someone/other", None)

@@ -15,7 +15,7 @@ from huggingface_hub import ModelCard
 from e1_trl.budget import Budget
 from e1_trl.checkpoints import model_card
 from e1_trl.checkpoints.budget_file import BudgetInfo
-from e1_trl.checkpoints.model_card import BaseModel, license_of, publish
+from e1_trl.checkpoints.model_card import EARLIER, BaseModel, license_of, publish
 from e1_trl.provenance import Provenance
 
 TRAINED = BudgetInfo("</think>", "</think>", 1, Budget(1024, 512))
@@ -123,10 +123,13 @@ def test_the_license_is_the_bases_own(tmp_path: Path) -> None:
 
 def test_your_own_words_are_kept_between_their_lines_and_the_rest_is_written_anew(folder: Path) -> None:
     file = folder / "README.md"
+    (folder / EARLIER.format(3)).write_text("learning_rate: 1.0e-06\n")
+    (folder / "e1" / "results-sums.md").write_text("of other weights")
     mine = "<!-- yours -->\n## Thanks\n\nTo {{ everybody }}.\n<!-- /yours -->"
     file.write_text(file.read_text().replace("<!-- yours -->\n<!-- /yours -->", mine).replace("512", "513"))
     publish(folder, replace(TRAINED, budget=Budget(2048, 512)), ORIGIN, hub_id="me/e1")
     assert mine in card(folder).text and "513" not in card(folder).text and "2,048 tokens" in card(folder).text
+    assert EARLIER.format(3) in card(folder).text and not (folder / "e1" / "results-sums.md").exists()
     once = file.read_text()
     model_card.write(folder, "me/e1")
     assert file.read_text() == once and not (folder / "_README.md").exists()

@@ -222,6 +222,8 @@ def test_a_line_needs_three_limited_budgets_and_a_fit_three_numbers_of_tokens() 
     assert line.area == pytest.approx((0.3 * 0.91754 + 0.5 * 0.95694) / 1.87447, abs=1e-5)
     assert line.ci_low < line.area < line.ci_high
     assert lines(measured(parts[1], unlimited, parts[0], parts[2])) == [line]
+    other = parts[2].assign(problem=parts[2]["problem"] + 1)
+    assert lines(measured(*parts[:2], other)) == []
     for few in (parts[:2], [parts[0], cell(right(4, 10), 12, 24), parts[1]]):  # the second has the total of the first
         assert lines(measured(*few)) == []
     (unfit,) = lines(measured(*(cell(right(i, 10), 32 * i, thinking_tokens=45) for i in (1, 2, 3))))

@@ -32,7 +32,7 @@ def rows(*tokens: int) -> list[dict[str, Any]]:
             "solution_truncated": at == 1,
             "completion_ids": [at] * each,
             "target": 5,
-            "thinking_budget": None,
+            "thinking_budget": 10 * at,
         }
         for at, each in enumerate(tokens)
     ]
@@ -57,8 +57,8 @@ def test_a_reward_of_groups_fills_in_its_own_column_by_what_accuracy_has_found()
     reward_groups([format_reward, accuracy, shortest], scores, 1, rows(9, 8, 5, 6), 2, training=True)
     assert scores[:, 2].tolist() == [0.0, 1.0, 0.0, 1.0] and scores[:, 0].tolist() == [0.5] * 4
     assert seen == [
-        Group("0" * 16, [True, True], [8, 7], [9, 8], [True, False], [True, True], 5, [None] * 2),
-        Group("0" * 15 + "1", [None, True], [4, 5], [5, 6], [False, False], [False, True], 5, [None] * 2),
+        Group("0" * 16, [True, True], [8, 7], [9, 8], [True, False], [True, True], 5, [0, 10]),
+        Group("0" * 15 + "1", [None, True], [4, 5], [5, 6], [False, False], [False, True], 5, [20, 30]),
     ]
     unknown = torch.ones(4, 1)
     reward_groups([shortest], unknown, None, rows(9, 8, 9, 8), 2, training=True)

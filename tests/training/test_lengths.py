@@ -109,6 +109,12 @@ def test_laser_d_has_a_target_for_each_difficulty() -> None:
     assert laser.of(medium) == [0.5] * 4 + [-0.5] * 4
 
 
+def test_two_thirds_of_an_easy_group_must_expect_a_right_response_within_the_target() -> None:
+    laser = LaserD(lowest=100, highest=300, step=100)
+    laser.remember([group([50] * 2 + [250] * 5 + [99] * 2, [RIGHT] * 7 + [WRONG] * 2)])
+    assert laser.memory["targets"][2] == 100  # 6 of 9 responses, of which 2 in 9 are right within 100 tokens
+
+
 def test_laser_d_forgets_what_is_older_than_its_window() -> None:
     laser = LaserD(lowest=100, highest=300, step=100, window=2)
     short, long = group([50] * 8, [RIGHT] * 8), group([250] * 8, [RIGHT] * 8)

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, TrainerControl, TrainerState
 
 from e1_trl.rollout import Completion, ThinkingEnd
 from e1_trl.training import progress
-from e1_trl.training.progress import Progress, transcripts
+from e1_trl.training.progress import Progress, metrics_of, transcripts
 
 STEP = {
     "loss": 0.1,
@@ -119,3 +119,10 @@ def test_rollouts_are_shown_as_text_with_the_forced_close_marked_and_both_kinds_
     assert transcripts(tokenizer, rollouts, [1.0, 1.0, 0.0], 0) == ""
     last = transcripts(tokenizer, rollouts, [1.0, 1.0, 0.0], 3).splitlines()[-1]
     assert " […] " in last and last.endswith("\\boxed{7}") and len(last) < 700
+
+
+def test_forks_of_a_thought_share_its_tokens_and_no_others() -> None:
+    completions = [Completion(array("i", [0] * n), ThinkingEnd.EOS, n, 0, 0, 0, False) for n in (3, 5, 9, 2)]
+    for forks, sampled in ((1, [3, 5, 9, 2]), (2, [2.5, 2.5, 4.5, 4.5])):
+        logged = [value for name, value in metrics_of(completions, forks) if name == "thinking/sampled_tokens"]
+        assert logged == sampled

@@ -12,6 +12,7 @@ RECIPE = """
 model_name_or_path: org/base
 dataset_name: {output}
 exclude: {output}/idle.jsonl
+local_benchmarks: {output}
 output_dir: {output}
 env: {{WANDB_MODE: offline}}
 model_init_kwargs: {{token: hf_secret, attn_implementation: eager}}
@@ -36,7 +37,7 @@ def test_it_has_what_file_and_command_line_say_but_nothing_that_is_ones_own(tmp_
     argv = ["--config", str(file), *OVERRIDES]
     recipe = resolved(argv, parse_recipe(argv))
     written = yaml.safe_load(RECIPE.format(output=tmp_path / "run"))
-    for own in ("env", "push_to_hub", "hub_model_id", "output_dir", "exclude"):
+    for own in ("env", "push_to_hub", "hub_model_id", "output_dir", "exclude", "local_benchmarks"):
         del written[own]
     written["dataset_name"] = "run"
     written["model_init_kwargs"] = {"attn_implementation": "eager"}
