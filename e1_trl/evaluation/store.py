@@ -98,6 +98,8 @@ class Store:
         file = self._folder / FACTS
         text = json.dumps(self._facts, indent=1) + "\n"
         if not file.exists():
+            if self.count():
+                raise StoreError(f"{self._folder} has lost its {FACTS}, so nothing says how its samples were drawn")
             write_atomically(file, text)
 
     def add(self, segments: Iterable[StoredSegment]) -> None:

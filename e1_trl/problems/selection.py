@@ -19,16 +19,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SHORTEST = 40  # characters, normalised, of a text that is also found inside a longer one
+# Characters and their commands in LaTeX, or their likes.
+COMMANDS = {"≤": "le", "≥": "ge", "≠": "ne", "×": "times", "÷": "div", "·": "cdot", "⋅": "cdot", "°": "circ", "π": "pi"}
+COMMANDS |= {"∞": "infty", "±": "pm", "…": "dots", "√": "sqrt", "−": "-", "–": "-", "—": "-"}
+SYMBOLS = str.maketrans(COMMANDS)
 SHORT = reprlib.Repr()
 SHORT.maxstring = 200
 # What LaTeX writes in several ways, or for the eye alone. Operators stay: they tell 2 - 3 from 2 + 3.
 STYLE = re.compile(
-    r"""\\(?:left|right|q?quad|displaystyle|limits|mbox|text(?:bf|it|rm)?|math(?:bf|it|rm))(?![a-z]) | \\!
+    r"""\\(?:left|right|[bB]ig+[lrm]?|q?quad|displaystyle|limits|mbox|operatorname|emph)(?![a-z])
+    | \\(?:text|math)(?:bf|it|rm)?(?![a-z]) | \\!
     | (?<=\\)[dtcl](?=frac|dots)         # \dfrac is \frac, \ldots is \dots
     | (?<=\\[lg]e)q(?:slant)?(?![a-z])   # \leqslant is \le
     | \[/?[bi]\]                         # italics on forums
     | (?<!\d)\.|\.(?!\d)                # a full stop, no decimal point
-    | [\s$&,;:?'"`‘’“”~{}()\[\]\\]
+    | [\s$&^_,;:?'"`‘’“”~{}()\[\]\\]
     """,
     re.VERBOSE,
 )
@@ -70,7 +75,8 @@ def _without(problems: "Dataset", named: list[bool], why: str, remedy: str = "")
 
 def normalised(text: str) -> str:
     """Remove from a text what two copies of one problem may differ in: case, spacing, punctuation, LaTeX style."""
-    return STYLE.sub("", unicodedata.normalize("NFKC", text).casefold())
+    plain = text.translate(SYMBOLS).replace("...", "dots")
+    return STYLE.sub("", unicodedata.normalize("NFKC", plain).casefold())
 
 
 def explain_loss(tokenizer: "PreTrainedTokenizerBase", prompt: Prompt, prompt_ids: Sequence[int]) -> str | None:
@@ -95,7 +101,9 @@ def named_in(file: Path) -> frozenset[str]:
         written = "`e1 validate --config RECIPE` writes that of programs, and --exclude '' does without"
         raise UserError(f"exclude: no file {file}; {written}")
     named = set()
-    for number, line in enumerate(file.read_text().splitlines(), start=1):
+    for number, line in enumerate(file.read_text().split("\n"), start=1):
+        if not line.strip():
+            continue
         try:
             named.add(str(json.loads(line)["id"]))
         except (ValueError, KeyError, TypeError) as error:

@@ -68,8 +68,8 @@ class TrainingLog:
         """Draw one panel per group of metrics, over the steps, and one for validation at several budgets, if any."""
         panels: list[tuple[str, Sequence[str], list[Entry]]] = [(*panel, self.steps) for panel in PANELS.items()]
         if self.validation:
-            accuracies = [name for name in self.validation[0] if name.endswith("/accuracy")]
-            panels.append(("validation accuracy at budget", accuracies, self.validation))
+            accuracies = dict.fromkeys(name for each in self.validation for name in each if name.endswith("/accuracy"))
+            panels.append(("validation accuracy at budget", [*accuracies], self.validation))
         figure = Figure(figsize=(PANEL[0] * len(panels), PANEL[1]), layout="constrained")
         axes = figure.subplots(1, len(panels), squeeze=False)[0]
         for axis, (title, names, entries) in zip(axes, panels, strict=True):

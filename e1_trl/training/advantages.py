@@ -50,7 +50,8 @@ def gfpo(group: Group, rewards: Rewards, keep: int) -> list[float]:
     """GFPO (arXiv 2508.09726): GRPO among the `keep` shortest rollouts, and nothing for the others."""
     if keep < 2:
         raise ValueError("one rollout has nothing to be compared with; keep two or more")
-    kept = sorted(range(len(rewards)), key=lambda row: group.tokens[row])[:keep]
+    graded = [row for row, reward in enumerate(rewards) if not math.isnan(reward)]
+    kept = sorted(graded, key=lambda row: group.tokens[row])[:keep]
     found = dict(zip(kept, grpo(group, [rewards[row] for row in kept]), strict=True))
     return [found.get(row, 0.0) for row in range(len(rewards))]
 
@@ -103,9 +104,9 @@ def s_grpo(group: Group, rewards: Rewards) -> list[float]:
         right = 0
         values = []
         for correct in group.correct[start : start + group.forks]:
-            values.append(0.5**right if correct else 0.0)
+            values.append(math.nan if correct is None else 0.5**right * correct)
             right += bool(correct)
-        found += [value - fmean(values) for value in values]
+        found += [0.0 if math.isnan(value) else value - _mean(values) for value in values]
     return found
 
 

@@ -58,6 +58,29 @@ CASES = {
             x^{\prime}+x=0 → x''+x=0 | r_1 + R_2 → r_2+R_1 | \Omega-\omega → \omega-\Omega
         """,
     },
+    "variables that are named like units": {
+        C: r"""
+            \frac{\sqrt{3}}{2}s → \frac{s\sqrt{3}}{2} | \frac{1}{2}ab → \frac{ab}{2} | \frac{4}{3}m → \frac{4m}{3} |
+            \frac{1}{3}\pi r^2h → \frac{\pi r^2h}{3} | \frac{v}{2}t → \frac{vt}{2} | 1-2t → -2t+1 | n+3m → 3m+n |
+            2\pi h r → 2\pi rh | x^2h → hx^2 | 2x\text{ cm} → 2x | 3n\text{ apples} → 3n | 2\pi r\text{ cm} → 2\pi r |
+            5 → x = 5 cm | 6\text{ m} → 6 | 2x \text{ cm}^2 → 2x
+        """,
+        W: r"""
+            \pi r^2h → \pi r^2 | x-2m → x-2 | \frac{a}{b}c → \frac{a}{b} | e^{x}c → e^{x} | x^{2}m → x^{2}
+        """,
+    },
+    "ranges, lists and choices": {
+        C: r"""
+            x \in \{2,5\} → 2, 5 | x=2 \text{ or } x=5 → 2, 5 | 2<x<5 → (2,5) | (2,5) → 2<x<5 | (B) 7 → B |
+            (B) P(A) = 3 → B | \langle 1,2\rangle → \langle 1, 2 \rangle |
+            \langle 1,\frac12\rangle → \langle 1,0.5\rangle |
+            \lbrace 1,2\rbrace → \{1,2\} | 5=x → x=5 | -1=k → k=-1 | \text{A, C, D} → A, C, D | 5 → 5^\circ
+        """,
+        W: r"""
+            2<x<5 → x=2 \text{ or } x=5 | -3<x<3 → \pm3 | x\in(1,2) → 1,2 | 2 < x < 5 → 2, 5 | 5^\circ → 5\% |
+            5\% → 5^\circ | (B) or (C) → B | (B) and (C) → B | (B) is wrong, (C) is right → B | (A) (B) (C) (D) → A
+        """,
+    },
     "times of day, letters of choices, large numbers in words": {
         C: r"""
             3:30\text{ p.m.} → 3:30 PM | 3:30 → 3:30 PM | \text{3:30 PM} → 3:30 PM | 9:45 → 9:45 a.m. |

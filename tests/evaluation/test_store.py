@@ -120,6 +120,12 @@ def test_settings_bind_from_when_sampling_begins_whatever_becomes_of_the_segment
         assert store.goals() == [] and store.count() == 0  # what is sampled again is of the commit that does it
 
 
+def test_samples_without_their_settings_are_not_taken_for_those_of_others(tmp_path: Path) -> None:
+    write(tmp_path, leg(0))
+    with pytest.raises(StoreError, match=r"lost its run\.json"), Store.open(tmp_path, {**SETTINGS, "seed": 1}) as store:
+        store.bind()
+
+
 def test_a_folder_of_another_format_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "segments").mkdir()  # as the format before this one had it
     (tmp_path / ".in_use").touch()

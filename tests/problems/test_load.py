@@ -4,6 +4,7 @@ import gzip
 import json
 import logging
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,13 @@ def test_another_version_of_the_package_reads_its_problems_again(
 def test_answers_may_be_texts_numbers_or_lists(tmp_path: Path, answers: list[Any], accepted: list[list[str]]) -> None:
     file = write(tmp_path / "rows.jsonl", [{"problem": "?", "answer": answer} for answer in answers])
     assert load_problems(file, "train", PLAIN)["answers"][:] == accepted
+
+
+def test_numbers_that_lose_digits_as_they_are_read_cannot_be_used(tmp_path: Path) -> None:
+    answers = [2**54 + 1, 0.5, 2**52 + 1]  # a column of JSON becomes float
+    file = write(tmp_path / "rows.jsonl", [{"problem": "?", "answer": answer} for answer in answers])
+    kept = load_problems(file, "train", replace(PLAIN, max_unusable=0.5))
+    assert kept["answers"][:] == [["0.5"], [str(2**52 + 1)]]
 
 
 def test_unnamed_columns_are_the_first_of_the_usual_ones() -> None:
@@ -320,6 +328,19 @@ def test_problems_that_are_evaluated_on_are_not_trained_on(caplog: pytest.LogCap
     asked = [[{"role": "user", "content": f"Solve. {text} Box it: \\boxed{{}}"}] for text in (long, "1 + 1?", long[1:])]
     left = decontaminate(make([{"prompt": each, "answer": "1"} for each in asked]), of("1+1?", long.lower()), "math500")
     assert left["prompt"][:] == asked[1:]
+    spelt = of(r"Find $\big(2-x^2\big)\cdot 90^\circ$ if $x\ge\pi$, \ldots, \operatorname{gcd}(x)")
+    assert (
+        len(
+            decontaminate(
+                make(
+                    [{"problem": each, "answer": "1"} for each in ("Find (2−x²)·90° if x≥π, ..., gcd(x)", "Find 2+x²")]
+                ),
+                spelt,
+                "math500",
+            )
+        )
+        == 1
+    )
     with pytest.raises(ValueError, match=r"^all 1 problems occur in math500"):
         decontaminate(of("1 + 1?"), of("1+1?", "2+2?"), "math500")
 

@@ -125,7 +125,8 @@ def test_rows_whose_tests_cannot_be_read_are_dropped_with_the_reason(
 
 def test_a_file_names_what_is_left_out_wherever_it_stands(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     named = tmp_path / "failing.jsonl"
-    named.write_text(json.dumps({"id": identity(" Add  two\nnumbers."), "outcome": "wrong"}) + "\n")
+    mine = json.dumps({"id": identity(" Add  two\nnumbers."), "problem": "Add\u2028two"}, ensure_ascii=False)
+    named.write_text(f"\n{mine}\n\n")  # as files that are joined may have empty lines
     rows = [{key: row[key] for key in ("problem", "tests")} for row in (LISTED, TACO)]
     assert make(rows, exclude=str(named))["problem"] == ["Double it."]
     assert "left out 1 of 2 problems" in caplog.text

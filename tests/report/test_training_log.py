@@ -26,21 +26,22 @@ def run_folder(folder: Path, *entries: dict[str, float]) -> Path:
 def test_a_log_is_a_json_of_steps_and_validations_and_a_picture_with_a_panel_for_each_group_of_metrics(
     tmp_path: Path,
 ) -> None:
-    run_folder(tmp_path, *STEPS, VALIDATION, SUMMARY)
+    later = {"step": 2, "eval_budget/32+32/mean_tokens": 40.0, "eval_budget/64+32/accuracy": 0.75}
+    run_folder(tmp_path, *STEPS, VALIDATION, later, SUMMARY)
     (drawn := tmp_path / "drawn").mkdir()
     assert set(TrainingLog.read(tmp_path).write(drawn, "nano-training.v2")) == set(drawn.iterdir())
     assert sorted(file.name for file in drawn.iterdir()) == ["nano-training.v2.json", "nano-training.v2.png"]
     written = json.loads((drawn / "nano-training.v2.json").read_text())
     assert list(written) == ["provenance", "steps", "validation"] and written["provenance"]["seeds"] == [42]
     read = [(entry["step"], entry["reward"], entry["reward/forced"]) for entry in written["steps"]]
-    assert read == [(1, 0.25, 0.1), (2, 0.5, None)] and written["validation"] == [VALIDATION]
+    assert read == [(1, 0.25, 0.1), (2, 0.5, None)] and written["validation"] == [VALIDATION, later]
 
     figure = TrainingLog.read(tmp_path).draw()
     assert [axis.get_title() for axis in figure.axes] == [*PANELS, "validation accuracy at budget"]
     reward, forced = figure.axes[0].lines
     assert (list(reward.get_xdata()), list(reward.get_ydata())) == ([1, 2], [0.25, 0.5])
     assert (forced.get_label(), list(forced.get_xdata())) == ("reward/forced", [1])
-    assert [line.get_label() for line in figure.axes[-1].lines] == ["32+32"]
+    assert [line.get_label() for line in figure.axes[-1].lines] == ["32+32", "64+32"]
     assert len(TrainingLog.read(run_folder(tmp_path, *STEPS)).draw().axes) == len(PANELS)
 
 

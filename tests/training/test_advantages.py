@@ -66,6 +66,8 @@ def test_mgpo_weighs_a_group_by_the_entropy_of_its_solve_rate() -> None:
 def test_gfpo_learns_from_the_shortest_alone() -> None:
     rewards = [0.0, 1.0, 1.0, 0.0]
     assert gfpo(group(rewards, [5, 9, 7, 12]), rewards, keep=2) == near(-0.707, 0, 0.707, 0)
+    failed = [math.nan, 1.0, 0.0, 1.0]
+    assert gfpo(group(failed, [1, 2, 3, 4]), failed, keep=2) == near(0, 0.707, -0.707, 0)
 
 
 def test_a_fork_is_compared_with_the_forks_at_its_place() -> None:
@@ -100,6 +102,8 @@ def test_s_grpo_halves_the_reward_of_each_right_exit_after_the_first() -> None:
     values = [0, 1, 1 / 2, 1 / 4, 1, 0, 0, 0]
     expected = near(*(each - 7 / 16 for each in values[:4]), *(each - 1 / 4 for each in values[4:]))
     assert s_grpo(group(rewards, forks=4), rewards) == expected
+    failed = [1.0, math.nan, 1.0, 1.0]  # the grader, which counts in no mean
+    assert s_grpo(group(failed, forks=4), failed) == near(5 / 12, 0, -1 / 12, -1 / 3)
 
 
 def test_rollouts_without_a_reward_have_no_advantage_and_pairs_stay_pairs() -> None:

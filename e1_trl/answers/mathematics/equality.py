@@ -15,7 +15,7 @@ from sympy.core.evalf import PrecisionExhausted
 from sympy.core.function import AppliedUndef
 from sympy.logic.boolalg import Boolean
 
-from e1_trl.answers.mathematics.spellings import keep_text, readable, write_both_signs
+from e1_trl.answers.mathematics.spellings import LAST_WORDS, keep_text, readable, write_both_signs
 
 Form: TypeAlias = sympy.Basic | sympy.MatrixBase | str
 Forms: TypeAlias = list[Form]  # from math-verify: the expression if it could parse one, then the text
@@ -40,7 +40,7 @@ def as_written(text: str) -> str:
 def read(boxed: str, whole: bool = False) -> Forms:
     """Parse the content of a box; as a `whole`, its last letter is a variable, and no unit that would be dropped."""
     latex = readable(boxed)
-    latex = "{" + latex.strip(" $.") + "}" if whole else latex
+    latex = "{" + LAST_WORDS.sub("", latex.strip(" $.")) + "}" if whole else latex
     forms = _read(latex)
     if not is_read(forms) and (signed := write_both_signs(latex)) != latex:
         return _read(signed)
@@ -58,6 +58,11 @@ def last_side(latex: str) -> str | None:
 def is_read(forms: Forms) -> bool:
     """Return whether math-verify parsed an expression, not only a text."""
     return any(isinstance(form, (sympy.Basic, sympy.MatrixBase)) for form in forms)
+
+
+def has_variables(forms: Forms) -> bool:
+    """Return whether an answer is an expression with variables."""
+    return bool(forms) and isinstance(forms[0], sympy.Expr) and bool(forms[0].free_symbols)
 
 
 def read_unboxed(text: str) -> Forms:

@@ -24,6 +24,7 @@ from e1_trl.answers.mathematics.equality import (
     Forms,
     are_equal,
     as_written,
+    has_variables,
     is_exact,
     is_read,
     last_side,
@@ -54,6 +55,7 @@ SCALE = re.compile(
 ZEROS = {"thousand": 3, "million": 6, "billion": 9}
 COMMA = ", "
 THOUSAND_COMMA = re.compile("(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
+RANGE = re.compile(r"[<>]|\\[lg](?:eq?|t|eqslant)(?![a-zA-Z])|\\in\s*(?:\\left)?\s*[(\[]")  # `2 < x < 5` is not 2 or 5
 ALTERNATIVE = re.compile(r"\\text\s*\{\s*OR\s*\}")
 # A variable at the end, which math-verify takes for a unit.
 VARIABLE_LAST = re.compile(r"(?:[0-9}]|(?<![a-zA-Z\\])[a-zA-Z](?=\s))\s*(?:[a-z]|ab|bc|rs)\s*\$?\s*$")
@@ -180,12 +182,16 @@ def _compare(forms: Forms, text: str, reference: str) -> Outcome:
     """Compare an answer with an accepted one, which says how far it must be computed."""
     if EULERS_NUMBER.search(E_NOTATION.sub("", reference)) and E_NOTATION.search(text):
         return _compare(read(spaced := E_NOTATION.sub(r" e \1", text)), spaced, reference)
-    is_whole = VARIABLE_LAST.search(reference) is not None
-    gold = read(reference, is_whole)
-    forms = read(text, True) if is_whole else forms
+    gold = read(reference)
+    if VARIABLE_LAST.search(reference) or has_variables(gold):
+        whole = (read(reference, True), read(text, True))
+        gold, forms = whole if all(map(is_read, whole)) else (gold, forms)
     if not are_equal(gold, forms):
         return _compare_otherwise(text, reference)
-    if differ_as_words(text, reference) or _differ_in_symbols(text, reference):
+    if any("\\circ" in each and PERCENT.search(other) for each, other in ((text, reference), (reference, text))):
+        return Outcome.WRONG
+    is_range = isinstance(gold[0], sympy.FiniteSet) and RANGE.search(text) and not RANGE.search(reference)
+    if is_range or differ_as_words(text, reference) or _differ_in_symbols(text, reference):
         return Outcome.WRONG
     is_sided = not is_equation(gold[0]) and (is_equation(forms[0]) or last_side(text) is not None)
     last = text.rpartition("=")[2] if is_sided else text

@@ -10,6 +10,7 @@ import enum
 import math
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 # Fractions of longer numbers do not count as numbers: nobody writes them, and parsing them takes time.
 TERM = r"(?: [0-9]{1,40} (?: \. [0-9]{1,40} )? | \. [0-9]{1,40} )"
@@ -48,11 +49,28 @@ TOKEN = re.compile(
 
 # An expression as text: n for a number, o for an operator, x for a letter or a command, else the first character.
 SHAPES = {"number": "n", "other": "x", "approximation": "=", "!": "!"}
-SHAPES |= dict.fromkeys(["+", "-", "*", "/", ":", "×", "÷", "·", r"\cdot", r"\times", r"\div"], "o")
-ARITHMETIC = re.compile(r"n\)*o?(?:n(?![x^{(\\])|\(n\))|n[\^!]")
+SHAPES |= dict.fromkeys("+-*/:×÷·⋅•∗", "o")
+SHAPES |= {rf"\{name}": "o" for name in ("cdot", "times", "div", "ast", "star", "bullet")}
+SHAPES |= {rf"\{name}": "f" for name in ("binom", "gcd", "lcm", "min", "max")}
+ARITHMETIC = re.compile(r"n\)*o?(?:n(?![x^{(\\f])|\(n\))|n[\^!]|f[{(]n")
 DECORATION = re.compile(
-    r"\\?\$|\\(?:text|mathrm|mbox)\s*\{[^{}]*\}|\\[,;:! ]|\\(?:left|right)(?![a-zA-Z])|(?<![\\a-zA-Z])[a-zA-Z]{4,}"
+    r"\\?\$|\\(?:text|mathrm|mbox)\s*\{[^{}0-9]*\}|(?<=[0-9])\\[,;:! ](?=[0-9]{3}(?![0-9]))"
+    r"|\\(?:left|right)(?![a-zA-Z])|(?<![\\a-zA-Z])[a-zA-Z]{4,}"
 )
+# How sums, equals signs, fractions, products and spaces are written otherwise.
+OTHERWISE: list[tuple[re.Pattern[str], Any]] = [
+    (re.compile(r"\\sqrt\s*\{\s*([0-9]{1,15})\s*\}"), lambda root: "1+1" if is_square(int(root[1])) else root[0]),
+    (re.compile(r"\\equiv(?![a-zA-Z])"), "="),
+    (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
+    (re.compile(r"(?<=[0-9])\s*x\s*(?=[0-9])"), r"\\times "),
+    (DECORATION, ""),
+    (re.compile(r"\\[,;:! ]|~"), " "),
+]
+
+
+def is_square(number: int) -> bool:
+    """Return whether the square root of a number, 0 or more, is an integer."""
+    return math.isqrt(number) ** 2 == number
 
 
 class Terms(enum.Enum):
@@ -179,11 +197,13 @@ def works_out(latex: str) -> bool:
     parent process can call it.
     """
     shapes = []
-    for token in TOKEN.finditer(DECORATION.sub("", latex.rpartition("=")[0]).replace("dfrac", "frac")):
+    for pattern, written in OTHERWISE:
+        latex = pattern.sub(written, latex)
+    for token in TOKEN.finditer(latex.rpartition("=")[0]):
         if token.lastgroup == "number" and not _is_in(Terms.INTEGERS, token):
             return True
         if token.lastgroup != "space":
-            shapes.append(SHAPES.get(token[0]) or SHAPES.get(str(token.lastgroup), token[0][0]))
+            shapes.append(SHAPES.get(token[0]) or SHAPES.get(str(token.lastgroup), token[0].lstrip("\\")[:1]))
     return bool(ARITHMETIC.search("".join(shapes)))
 
 

@@ -21,6 +21,7 @@ UNITS = re.compile(  # after a number, at the end or in front of another answer
     rf"(?:(?<=[0-9}}])|(?<=\\pi)|(?<=\\circ))\s*(?:\\[,;: ]\s*)?{WORDS}(?:\s*(?:/|\\cdot|\\times|\\[,;: ])?\s*{WORDS})*"
     r"(?=\s*(?:$|[,;]|\\text\s*\{\s*(?:and|or)\s*\}))"
 )
+LAST_WORDS = re.compile(rf"(?<=[a-zA-Z0-9)}}])(?:\s|\\[,;: ])*{WORDS}(?:\s*(?:/|\\cdot|\\times|\\[,;: ])?\s*{WORDS})*$")
 ONE_WORD = re.compile(r"[^\\]*\\[a-z]+\s*\{(?:[^{}]|\{[^{}]*\})*\}")
 # Applied in this order.
 SPELLINGS = [
@@ -38,6 +39,12 @@ SPELLINGS = [
         ),
         (r"√\s*(?=\{)", r"\\sqrt"),
         (r"√\s*(?:\(([^()]*)\)|([0-9.]+|[a-zA-Z]))", r"\\sqrt{\1\2}"),
+        (r"\\lbrace(?![a-zA-Z])", r"\\{"),
+        (r"\\rbrace(?![a-zA-Z])", r"\\}"),
+        (r"\\langle(?![a-zA-Z])", "("),
+        (r"\\rangle(?![a-zA-Z])", ")"),
+        (r"^\s*\\text\s*\{\s*([A-Z](?:\s*,\s*[A-Z])+)\s*\}\s*$", r"\1"),
+        (r"^\s*(-?[0-9.]+)\s*=\s*([a-zA-Z])\s*$", r"\2=\1"),
         (r"\\backslash(?![a-zA-Z])", r"\\setminus "),
         (r"(?<!\\)~(?!=)", " "),
         (r"[ \t\r\n]+", " "),  # runs of spaces cost math-verify quadratic time
@@ -90,6 +97,7 @@ CHOICE = re.compile(
     r"^\s*(?:\\(?:text|math)(?:bf|rm|it)?\s*\{\s*\(?([A-J])(?:[).:]\s*\}|\}\s*[).:])|\(?([A-J])[).:]\s)\s*(\S.*)$",
     re.DOTALL,
 )
+CHOICES = re.compile(r"(?<![a-zA-Z(])\(?[A-J][).:](?![a-zA-Z0-9])")
 LETTER = re.compile(r"^\W*(?:(?:text|math)(?:bf|rm|it)?\W*)?([A-J])\W*$")
 WRAPPED = re.compile(r"^\s*\\(?:text|math)(?:bf|rm|it)?\s*\{([^{}]*)\}\s*$")
 THOUSANDS = re.compile(r"(?<![0-9.,])(?<!\{,\})[1-9][0-9]{0,2}(?:(?:,|\{,\})[0-9]{3})++(?!,?[0-9])")
@@ -167,7 +175,8 @@ def join_thousands(text: str) -> str:
 
 def split_choice(text: str) -> tuple[str, str] | None:
     r"""Split `\textbf{(B) } 7` into the letter of a choice and its text; None if an answer starts otherwise."""
-    if found := CHOICE.search(WRAPPED.sub(r"\1", text)):
+    found = CHOICE.search(WRAPPED.sub(r"\1", text))
+    if found and not CHOICES.search(found[3]):  # `(B) or (C)` is no choice
         return found[1] or found[2], found[3]
     return None
 
