@@ -16,9 +16,8 @@ from typing import Any
 
 from datasets import Dataset, Features, List, Value
 
-from e1_trl.answers.arguments import GradingArguments
 from e1_trl.answers.grade import grader_version
-from e1_trl.answers.kinds import KINDS, PROGRAMS, AnswerType
+from e1_trl.answers.kinds import KINDS, PROGRAMS
 from e1_trl.answers.programs.livecodebench import PAPERS_WINDOW, Window
 from e1_trl.errors import UserError
 from e1_trl.problems.arguments import ProblemArguments
@@ -113,16 +112,16 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
         UserError: a column is missing, too many rows cannot be used, or the file `exclude` is missing or cannot be
             read.
     """
-    answer_type = arguments.answer_type
-    problem_column, answer_column = _find_columns(source, where, arguments, answer_type, need_answers)
-    problems = _read(source, where, arguments, answer_type, problem_column, answer_column)
+    reading = _settle(source, where, arguments, need_answers)
+    answer_type = reading.answer_type
+    problems = _read(source, where, reading)
     unusable = {
-        number: answer_column if problem else problem_column
+        number: reading.answer_column if problem else reading.problem_column
         for number, (problem, answers) in enumerate(zip(problems["problem"], problems["answers"], strict=True))
         if not problem or (need_answers and not (answers and answer_type.fault(answers) is None))
     }
     faults = [
-        f"row {number}, {_describe(source[number], str(column), answer_column, arguments, answer_type)}"
+        f"row {number}, {_describe(source[number], str(column), reading)}"
         for number, column in islice(unusable.items(), SHOWN)
     ]
     wanted = f"a problem must be a text, or messages without an answer, an answer {answer_type.wanted}"
@@ -145,10 +144,11 @@ def check_unusable(where: str, total: int, unusable: int, faults: Sequence[str],
         logger.warning("%s; they are left out", said)
 
 
-def _find_columns(
-    source: Dataset, where: str, arguments: ProblemArguments, answer_type: AnswerType, need_answers: bool
-) -> tuple[str, str | None]:
-    """Find the columns of problem and answer: the named ones, or the first of the usual ones that exists."""
+def _settle(source: Dataset, where: str, arguments: ProblemArguments, need_answers: bool) -> ProblemArguments:
+    """Return the arguments that decide how a row is read, with the columns: the named or first usual ones that exist.
+
+    Other arguments are left out, since datasets hashes these to find its cache again.
+    """
 
     def find(field: str, named: str | None, usual: tuple[str, ...]) -> str:
         columns = source.column_names
@@ -158,58 +158,51 @@ def _find_columns(
         missing = repr(named) if named else " or ".join(usual)
         raise UserError(f"{where}: no column {missing}; the columns are {', '.join(columns)}; name one as {field}")
 
-    usual = answer_type.columns
-    problem = find("problem_column", arguments.problem_column, PROBLEM_COLUMNS)
-    if need_answers or arguments.answer_column or set(usual) & set(source.column_names):
-        return problem, find("answer_column", arguments.answer_column, usual)
-    return problem, None
+    usual = arguments.answer_type.columns
+    has_answers = need_answers or arguments.answer_column or set(usual) & set(source.column_names)
+    return ProblemArguments(
+        grader=arguments.grader,
+        max_tests=arguments.max_tests,
+        program_prompt=arguments.program_prompt,
+        problem_column=find("problem_column", arguments.problem_column, PROBLEM_COLUMNS),
+        answer_column=find("answer_column", arguments.answer_column, usual) if has_answers else None,
+        answer_after=arguments.answer_after,
+        instruction=arguments.instruction,
+    )
 
 
-def _read(
-    source: Dataset,
-    where: str,
-    arguments: ProblemArguments,
-    answer_type: AnswerType,
-    problem_column: str,
-    answer_column: str | None,
-) -> Dataset:
+def _read(source: Dataset, where: str, reading: ProblemArguments) -> Dataset:
     """Read all rows into our columns."""
-    kept = answer_type.kept
-    is_raw = problem_column == "prompt" and isinstance(source.features["prompt"], Value)
+    kept = reading.answer_type.kept
+    is_raw = reading.problem_column == "prompt" and isinstance(source.features["prompt"], Value)
     features = {**source.features, **COLUMNS, **({"prompt": Value("string")} if is_raw else {})}
-    replaced = [answer_column] if kept is not None and answer_column not in (None, *COLUMNS) else []
+    replaced = [reading.answer_column] if kept is not None and reading.answer_column not in (None, *COLUMNS) else []
     read = partial(
         source.map,
         _to_problem,
         features=Features({name: feature for name, feature in features.items() if name not in replaced}),
         remove_columns=replaced,
         fn_kwargs={
-            "problem_column": problem_column,
-            "answer_column": answer_column,
-            "answer_after": arguments.answer_after,
-            "instruction": arguments.instruction,
+            "reading": reading,
             "is_raw": is_raw,
-            "grading": GradingArguments(arguments.grader, arguments.max_tests, arguments.program_prompt),
             "version": grader_version("problems", *(file.read_bytes() for file in sorted(CODE.glob("*.py")))),
         },
         desc=f"Reading problems of {where}",
     )
-    problems = read() if arguments.grader in KINDS else read(load_from_cache_file=False)  # a module may have changed
+    problems = read() if reading.grader in KINDS else read(load_from_cache_file=False)  # a module may have changed
     if kept is not None and not all(kept(name) for names in problems["answers"] for name in names):
         problems = read(load_from_cache_file=False)  # the cache has names whose files are gone
     return problems
 
 
-def _describe(
-    row: dict[str, Any], column: str, answer_column: str | None, arguments: ProblemArguments, answer_type: AnswerType
-) -> str:
+def _describe(row: dict[str, Any], column: str, reading: ProblemArguments) -> str:
     """Show what a row has in place of a problem or an answer, and why the answer cannot be graded."""
     shown = f"column {column!r}: {reprlib.repr(row[column])}"
-    if column != answer_column:
+    if column != reading.answer_column:
         return shown
     try:
-        answers = answer_type.read(_cut(row, column, arguments.answer_after), column, arguments)
-        reason = answer_type.fault(answers) if answers else None
+        answers = reading.answer_type.read(_cut(row, column, reading.answer_after), column, reading)
+        reason = reading.answer_type.fault(answers) if answers else None
     except ValueError as error:
         reason = str(error)
     return shown if reason is None else f"{shown} ({reason})"
@@ -224,32 +217,24 @@ def _cut(row: dict[str, Any], column: str, before: str | None) -> dict[str, Any]
     return {**row, column: [form.rpartition(before)[2] if isinstance(form, str) else form for form in forms]}
 
 
-def _to_problem(
-    row: dict[str, Any],
-    problem_column: str,
-    answer_column: str | None,
-    answer_after: str | None,
-    instruction: str | None,
-    is_raw: bool,
-    grading: GradingArguments,
-    version: str,
-) -> dict[str, Any]:
+def _to_problem(row: dict[Any, Any], reading: ProblemArguments, is_raw: bool, version: str) -> dict[str, Any]:
     """Make our columns of a row; `problem` or `answers` is empty where it cannot be used.
 
     A module function with its settings in `fn_kwargs`, the answer type by its name, so that datasets can hash it and
     find its cache again. It hashes only the name of the function, so `version` stands for the code, and is not read.
     """
-    answer_type = grading.answer_type
-    problem = row[problem_column]
+    answer_type = reading.answer_type
+    column = reading.answer_column
+    problem = row[reading.problem_column]
     prompt = request = _to_prompt(problem, is_raw)
     is_task = isinstance(problem, str) and not is_raw  # and says nothing of how it is to be answered
-    if prompt and instruction is None and is_task:
-        request = _to_prompt(answer_type.ask(problem, row, grading), is_raw)
+    if prompt and reading.instruction is None and is_task:
+        request = _to_prompt(answer_type.ask(problem, row, reading), is_raw)
     elif prompt:
-        request = compose(prompt, instruction or "")
+        request = compose(prompt, reading.instruction or "")
     try:
-        cut = row if answer_column is None else _cut(row, answer_column, answer_after)
-        answers = [] if answer_column is None else answer_type.read(cut, answer_column, grading)
+        cut = {} if column is None else _cut(row, column, reading.answer_after)
+        answers = [] if column is None else answer_type.read(cut, column, reading)
     except ValueError:
         answers = []
     text = problem_of(prompt)
