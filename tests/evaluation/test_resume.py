@@ -20,11 +20,10 @@ from e1_trl.budget import ThinkingClose
 from e1_trl.engines.engine import Follow, Requests, Stepped, ignore_steps
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import parse
-from e1_trl.evaluation.evaluate import evaluate
+from e1_trl.evaluation.evaluate import evaluate, write_table
 from e1_trl.evaluation.prepare import prepare
 from e1_trl.evaluation.sample import reach
 from e1_trl.evaluation.store import Store, read_facts
-from e1_trl.evaluation.tabulate import write_table
 from e1_trl.report import samples
 from e1_trl.report.conditions import Conditions
 from e1_trl.rollout import Request, Segment, Stop

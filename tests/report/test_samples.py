@@ -14,7 +14,7 @@ from fabricated import CONDITIONS, cell
 from e1_trl.answers.grade import Grade, Grader, Outcome
 from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget
-from e1_trl.evaluation.tabulate import _is_written
+from e1_trl.evaluation.evaluate import _is_written
 from e1_trl.report import samples
 
 
