@@ -18,7 +18,7 @@ from e1_trl.answers.grade import PROGRAM_FAULTS, Grader, Outcome, Trial
 from e1_trl.answers.mathematics.golds import answer_of, is_worked_solution, last_number
 from e1_trl.answers.programs.asking import STARTER, ask_program
 from e1_trl.answers.programs.rows import SOLUTIONS, in_block, read_answer, references
-from e1_trl.answers.programs.suites import Suites
+from e1_trl.answers.programs.suite import Suites
 from e1_trl.arguments import find
 from e1_trl.errors import UserError
 

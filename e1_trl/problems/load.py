@@ -100,7 +100,7 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
       conversation, all turns are kept; and the texts of a column named `prompt` stay texts, which a model is given
       without a chat template, as TRL does.
     - `answers` (list of str): the accepted answers, as they stand in the source; where programs are the answers, the
-      name of their tests (`e1_trl.answers.programs.suites`), in place of the column that they came from.
+      name of their tests (`e1_trl.answers.programs.suite`), in place of the column that they came from.
     - `key` (str): name of the problem wherever it stands, `prompts.identity` of its text.
 
     Rows are left out where the problem is empty, or neither a text nor messages of text, or where the answer cannot be

@@ -22,8 +22,7 @@ from e1_trl.answers.programs.sandbox.box import Box
 from e1_trl.answers.programs.sandbox.command import SandboxError
 from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.answers.programs.sandbox.process import Limits
-from e1_trl.answers.programs.suite import Suite
-from e1_trl.answers.programs.suites import Suites
+from e1_trl.answers.programs.suite import Suite, Suites
 from e1_trl.errors import UserError, one_line
 from e1_trl.problems.prompts import identity
 

@@ -14,8 +14,7 @@ import pandas as pd
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.kinds import make_grader
 from e1_trl.answers.programs.rows import arguments, as_json
-from e1_trl.answers.programs.suite import Case, Suite
-from e1_trl.answers.programs.suites import Suites
+from e1_trl.answers.programs.suite import Case, Suite, Suites
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.report import samples
 from e1_trl.report.markdown import replace_section, table

@@ -12,8 +12,7 @@ from e1_trl.answers.programs.rows import read_suite
 from e1_trl.answers.programs.sandbox.command import Isolation
 from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.answers.programs.sandbox.process import Limits
-from e1_trl.answers.programs.suite import Rule, Suite
-from e1_trl.answers.programs.suites import Suites
+from e1_trl.answers.programs.suite import Rule, Suite, Suites
 from e1_trl.errors import UserError
 
 LIMITS = Limits(cpu=5.0, wall=60.0, memory=2**29, output=2**20)

@@ -19,8 +19,7 @@ from e1_trl.answers.programs.rows import read_suite
 from e1_trl.answers.programs.sandbox.box import Box
 from e1_trl.answers.programs.sandbox.command import SandboxError
 from e1_trl.answers.programs.sandbox.process import Limits, Process
-from e1_trl.answers.programs.suite import Case, Rule, Suite
-from e1_trl.answers.programs.suites import Suites
+from e1_trl.answers.programs.suite import Case, Rule, Suite, Suites
 
 BLOCKS = [
     ("```python\nprint(1)\n```", "print(1)"),

@@ -8,8 +8,7 @@ import pytest
 from datasets import Dataset
 
 from e1_trl.answers.programs.rows import in_block, references
-from e1_trl.answers.programs.suite import Rule, Suite
-from e1_trl.answers.programs.suites import Suites
+from e1_trl.answers.programs.suite import Rule, Suite, Suites
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems, make_problems
 from e1_trl.problems.prompts import identity

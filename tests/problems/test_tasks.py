@@ -19,7 +19,7 @@ from e1_trl.answers.kinds import make_grader
 from e1_trl.answers.programs.livecodebench import Window
 from e1_trl.answers.programs.rows import in_block
 from e1_trl.answers.programs.sandbox.process import Limits
-from e1_trl.answers.programs.suites import Suites
+from e1_trl.answers.programs.suite import Suites
 from e1_trl.errors import UserError
 from e1_trl.problems import program_benchmarks
 from e1_trl.problems.arguments import ProblemArguments

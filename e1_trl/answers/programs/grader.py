@@ -19,8 +19,7 @@ from e1_trl.answers.programs.sandbox.box import TOGETHER, Box
 from e1_trl.answers.programs.sandbox.command import Isolation, SandboxError
 from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.answers.programs.sandbox.process import End, Limits
-from e1_trl.answers.programs.suite import Case, Suite
-from e1_trl.answers.programs.suites import Suites
+from e1_trl.answers.programs.suite import Case, Suite, Suites
 
 logger = logging.getLogger(__name__)
 

@@ -22,8 +22,7 @@ from e1_trl.answers.programs.rows import read_suite
 from e1_trl.answers.programs.sandbox.box import TOGETHER, Box
 from e1_trl.answers.programs.sandbox.command import Isolation
 from e1_trl.answers.programs.sandbox.process import End, Limits
-from e1_trl.answers.programs.suite import Case, Rule
-from e1_trl.answers.programs.suites import Suites
+from e1_trl.answers.programs.suite import Case, Rule, Suites
 
 TESTS = 6
 NUMBERS = [7 * i + 3 for i in range(TESTS)]
