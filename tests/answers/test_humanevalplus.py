@@ -12,9 +12,9 @@ from conftest import DATA
 from e1_trl.answers.arguments import TESTS
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.programs.grader import ProgramGrader
-from e1_trl.answers.programs.humanevalplus import humaneval_suite
 from e1_trl.answers.programs.sandbox.box import Box
 from e1_trl.answers.programs.sandbox.process import Limits
+from e1_trl.problems.program_benchmarks import humaneval_suite
 
 REFERENCE = """
 import numpy as np
