@@ -70,7 +70,7 @@ class Store:
         try:
             with _locked(folder):
                 _compare(folder, ours)
-                with closing(sqlite3.connect(file, isolation_level=None)) as database:
+                with closing(sqlite3.connect(file, isolation_level="IMMEDIATE")) as database:
                     # A kill loses nothing that is written; a crash of the node loses what is not yet synced.
                     database.execute("PRAGMA journal_mode = WAL")
                     database.execute("PRAGMA synchronous = NORMAL")
@@ -109,9 +109,8 @@ class Store:
             place = (each.problem, each.sample, each.branch, each.start, each.before, each.stop.name)
             ids = array("i", each.token_ids).tobytes()
             rows.append((*place, _checksum(place, ids), ids))
-        self._database.execute("BEGIN IMMEDIATE")
-        self._database.executemany("INSERT OR REPLACE INTO legs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
-        self._database.execute("COMMIT")
+        with self._database:
+            self._database.executemany("INSERT OR REPLACE INTO legs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def segments(self, problem: int, sample: int) -> list[StoredSegment]:
         """Return the segments of a tree in order of their start, without damaged ones, which a warning names."""
@@ -157,10 +156,9 @@ class Store:
     def reach(self, goals: Sequence[Goal]) -> None:
         """Remember all goals that have been reached."""
         rows = [(goal.cell.method, str(goal.cell.budget), goal.problems, goal.samples, goal.commit) for goal in goals]
-        self._database.execute("BEGIN IMMEDIATE")
-        self._database.execute("DELETE FROM cells")
-        self._database.executemany("INSERT INTO cells VALUES (?, ?, ?, ?, ?)", rows)
-        self._database.execute("COMMIT")
+        with self._database:
+            self._database.execute("DELETE FROM cells")
+            self._database.executemany("INSERT INTO cells VALUES (?, ?, ?, ?, ?)", rows)
         # Sync before the table of answers is written, so that no answer in a report is sampled again after a crash.
         self._database.execute("PRAGMA wal_checkpoint")
 
@@ -175,9 +173,8 @@ class Store:
         """Remember grades, except those with an outcome of `PASSING`: these answers are graded again."""
         given = [(key, grade) for key, grade in grades.items() if grade.outcome not in PASSING]
         rows = [(key, json.dumps(asdict(grade))) for key, grade in given]
-        self._database.execute("BEGIN IMMEDIATE")
-        self._database.executemany("INSERT OR REPLACE INTO grades VALUES (?, ?)", rows)
-        self._database.execute("COMMIT")
+        with self._database:
+            self._database.executemany("INSERT OR REPLACE INTO grades VALUES (?, ?)", rows)
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
