@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from operator import iadd
 from typing import Any
 
 from aiohttp import ClientResponse
@@ -22,28 +23,21 @@ class TokenCount:
 
     def __init__(self, limits: Limits, marker: Marker):
         self.ids: list[int] = []
-        self.thinking = 0
+        self.thinking = 0  # until its end, all tokens are its own
         self.forced = 0
+        self.close = 0  # forced tokens up to the end of the marker; those behind it are graded with the solution
         # How the thinking ended: "prompt" where the prompt had closed it, "none" where the model opened none.
         self.end = "prompt" if limits.state is PromptState.CLOSED else None
         self.is_thinking = limits.state is PromptState.OPENED  # it may still begin where it has not ended
         self.is_closing = False  # the last tokens begin the forced text
         self._limits = limits
         self._marker = marker
-        self._graded = 0  # tokens in front of those that are graded
         self._blanks = 0  # tokens in front of what may be the opener
-        self._most = limits.thinking
-
-    @property
-    def graded_ids(self) -> list[int]:
-        """Return the tokens of the solution and forced ones in front of it, as `Completion.graded_ids`."""
-        return [] if self.end is None else self.ids[self._graded :]
 
     @property
     def parts(self) -> tuple[int, int, int]:
-        """Return the numbers of tokens of thinking, forced close and solution; before its end, all are thinking's."""
-        thinking = len(self.ids) if self.end is None else self.thinking
-        return thinking, self.forced, len(self.ids) - thinking - self.forced
+        """Return the numbers of tokens of thinking, forced close and solution."""
+        return self.thinking, self.forced, len(self.ids) - self.thinking - self.forced
 
     @property
     def is_full(self) -> bool:
@@ -60,44 +54,41 @@ class TokenCount:
             if self.end is None and not self.is_thinking:
                 self._look_for_opener()
             if self.end is None:
+                self.thinking = len(self.ids)
                 self._look_for_end()
         return len(token_ids)
-
-    def call(self) -> None:
-        """End the thinking where the model calls a tool from inside it, as some of vLLM's parsers let it."""
-        self.finish("tool_calls")
-        self.end = "closed" if self.end == "eos" else self.end
 
     def _look_for_opener(self) -> None:
         opener = self._marker.opener_ids
         begun = tuple(self.ids[self._blanks :])
         if begun == opener[: len(begun)]:
             self.is_thinking = begun == opener
-            self._most += self._blanks * self.is_thinking  # vLLM counts from the opener
         elif self._marker.decode is not None and not self._marker.decode(self.ids, skip_special_tokens=False).strip():
             self._blanks = len(self.ids)
         else:
+            self.thinking = 0
             self.end = "none"
 
     def _look_for_end(self) -> None:
         close = self._marker.ids
         forced = self._limits.forced_ids
-        past = tuple(self.ids[self._most :])
+        most = self._blanks + self._limits.thinking  # vLLM counts from the opener
+        past = tuple(self.ids[most:])
         self.is_closing = bool(past) and past == forced[: len(past)]
         # vLLM may complete a close of several tokens that had begun within the budget.
         if past == forced or (not self.is_closing and tuple(self.ids[-len(close) :]) == close):
             self.end = "forced" if past else "closed"
-            tail = len(self._marker.forced_ids) - self._marker.close_tokens if past == forced else 0
-            self.thinking = min(len(self.ids), self._most)
-            self.forced = len(self.ids) - self.thinking
-            self.is_thinking = False
-            self._graded = len(self.ids) - tail
+            self.thinking = min(len(self.ids), most)
+            self.forced = len(past)
+            behind = len(self._marker.forced_ids) - self._marker.close_tokens if past == forced else 0
+            self.close = self.forced - behind
 
     def finish(self, reason: str) -> None:
-        """Say how a thinking ended that was not closed."""
+        """Say how a thinking ended in which no close was found; a call of a tool closes it."""
         if self.end is None:
-            self._graded = self.thinking = len(self.ids) * self.is_thinking
-            self.end = "none" if not self.is_thinking else "total" if reason == "length" else "eos"
+            self.thinking = len(self.ids) * self.is_thinking
+            ends = {"length": "total", "tool_calls": "closed"}
+            self.end = ends.get(reason, "eos") if self.is_thinking else "none"
 
 
 class Choice:
@@ -110,24 +101,30 @@ class Choice:
         self._marker = marker
         self._held = ""  # the end of a text, which may become an opener, a marker, a forced or a stop text
         self._is_parsed = False  # the server has told thinking and solution apart
-        self._has_begun = self._is_told = False  # the thinking, and how it ended
+        self._has_begun = False  # the thinking
+        self._is_told = False  # how it ended
 
     def take(self, choice: Part) -> None:
         """Take what is new, and change it into what the client gets."""
         token_ids = choice.pop("token_ids", None) or []
-        had_ended = self.count.end is not None
-        if choice.get("delta", {}).get("tool_calls"):
-            self.count.call()
+        if choice.get("delta", {}).get("tool_calls"):  # which some of vLLM's parsers take from inside a thinking
+            self.count.finish("tool_calls")
         kept = self.count.add(token_ids)
         if reason := choice.get("finish_reason"):
             self.count.finish(reason)
         beyond = token_ids[kept:]
-        before, solution = self._split(choice, had_ended, beyond)
-        solution = self._cut(solution, beyond) if beyond else solution
+        before, solution = self._split(choice, beyond)
+        if beyond:  # they may also be those of a tool call, which is no text
+            solution = solution.removesuffix(self._added(self.count.ids, beyond))
         if beyond or (self.count.is_full and not reason):
             reason = "length"
-        if self.count.end is not None:
-            solution, reason = self._stop(choice, solution, reason)
+        if self.count.end is not None:  # a stop text in a thinking does not count
+            solution = self._held + solution
+            if found := [(solution.find(each), each) for each in self._asked.stop if each in solution]:
+                place, choice["stop_reason"] = min(found)
+                solution = solution[:place]
+                reason = "stop"
+            solution, self._held = hold_back(solution, [] if reason else self._asked.stop)
         self._write(choice, before, solution)
         # The tokens of a hidden thinking are hidden with it.
         start = max(0, kept - self.count.parts[2]) if self._asked.hides_thinking else 0
@@ -141,7 +138,7 @@ class Choice:
         choice["finish_reason"] = reason
         self.done = bool(reason)
 
-    def _split(self, choice: Part, had_ended: bool, beyond: Sequence[int]) -> tuple[str, str]:
+    def _split(self, choice: Part, beyond: Sequence[int]) -> tuple[str, str]:
         """Return new text in front of the solution, and of the solution with the tokens `beyond` its budget."""
         delta = choice.get("delta", choice)
         text = delta.get("content", delta.get("text")) or ""
@@ -149,44 +146,31 @@ class Choice:
         self._is_parsed = self._is_parsed or bool(thought)
         if self._is_parsed and self.count.end != "none":  # some parsers take an answer without an opener for a thinking
             return thought, text
-        if had_ended:
+        if self._is_told:
             return "", thought + text
         text = self._held + thought + text
         self._held = ""
-        if self.count.end == "none":
+        if self.count.end in ("none", "prompt"):
             return "", text
         if self.count.end is None:
             waits = self.count.is_closing or not self.count.is_thinking
-            text, self._held = ("", text) if waits else hold_back(text, [self._marker.text])
+            text, self._held = hold_back(text, [text if waits else self._marker.text])
             return text, ""
-        solved = self._text([*self.count.graded_ids, *beyond])
-        plain = text.partition(self._marker.text)[2]
-        # Some tokenizers leave out blanks in front; `plain` may hold special tokens.
-        texts = (plain if plain.lstrip() == solved.lstrip() else solved, solved.lstrip(), plain)
-        solution = next(each for each in texts if text.endswith(each))
+        start = self.count.thinking + self.count.close
+        solution = self._added(self.count.ids[:start], [*self.count.ids[start:], *beyond])
+        if not text.endswith(solution):  # it holds special tokens, too
+            solution = text.partition(self._marker.text)[2]
         before = text.removesuffix(solution)
         if delta is not choice and self.count.end in ("closed", "forced"):
             before = before.rsplit(self._marker.text, 1)[0]
         return before, solution
 
-    def _text(self, ids: Sequence[int]) -> str:
-        """Decode tokens as vLLM does, which holds back a character that is not whole."""
+    def _added(self, ids: Sequence[int], more: Sequence[int]) -> str:
+        """Decode what tokens add to others, as vLLM does, which holds back a character that is not whole."""
         assert self._marker.decode is not None
-        return self._marker.decode(ids, skip_special_tokens=True).rstrip("\ufffd")
-
-    def _cut(self, new: str, beyond: Sequence[int]) -> str:
-        """Cut off the text of the tokens beyond the budget, unless they are of a tool call, which is no text."""
-        kept = self.count.graded_ids
-        return new.removesuffix(self._text([*kept, *beyond])[len(self._text(kept)) :])
-
-    def _stop(self, choice: Part, text: str, reason: str | None) -> tuple[str, str | None]:
-        """Cut a solution at the first stop text."""
-        text = self._held + text
-        if found := [(text.find(each), each) for each in self._asked.stop if each in text]:
-            place, choice["stop_reason"] = min(found)
-            return text[:place], "stop"
-        text, self._held = hold_back(text, [] if reason else self._asked.stop)
-        return text, reason
+        texts = (self._marker.decode(each, skip_special_tokens=True) for each in (ids, [*ids, *more]))
+        known, whole = (text.rstrip("\ufffd") for text in texts)
+        return whole[len(known) :]
 
     def _write(self, choice: Part, before: str, solution: str) -> None:
         if "delta" not in choice:
@@ -215,44 +199,38 @@ class Answer:
         self.choices = [Choice(limits, model.close.marker, asked) for _ in range(answers)]
         self._asked = asked
         self._response = response
-        self._prompt_tokens = sum(limits.prompts)
+        self._prompts = sum(limits.prompts)
 
     async def read(self) -> AsyncIterator[Part]:
         """Yield events for the client."""
         asked = self._asked
-        head: Part = {}  # of all events
+        told = {"budget": str(asked.budget), **({"reasoning_effort": asked.effort} if asked.effort else {})}
         async for event in read_events(self._response):
             event.pop("usage", None)
-            event["model"] = asked.model
+            event |= {"model": asked.model, **told}
+            told = {}  # in the first event alone
             event["choices"] = [each for each in event["choices"] if not self.choices[each["index"]].done]
             for each in event["choices"]:
                 self.choices[each["index"]].take(each)
             if not asked.return_token_ids:
                 for part in (event, *event["choices"]):
                     part.pop("prompt_token_ids", None)
-            if not head:
-                event["budget"] = str(asked.budget)
-                event |= {"reasoning_effort": asked.effort} if asked.effort else {}
-                head = {key: value for key, value in event.items() if key not in ("choices", "prompt_token_ids")}
             if event["choices"]:
                 yield event
             if all(choice.done for choice in self.choices):
                 break
         if asked.include_usage or not asked.stream:
-            yield {**head, "choices": [], "usage": self.usage()}
+            event.pop("prompt_token_ids", None)
+            prompts = self._prompts
+            tokens = sum(self.parts)
+            counts = {"prompt_tokens": prompts, "completion_tokens": tokens, "total_tokens": prompts + tokens}
+            details = dict(zip(PARTS, self.parts, strict=True))
+            yield {**event, "choices": [], "usage": {**counts, "completion_tokens_details": details}}
 
     @property
     def parts(self) -> list[int]:
         """Return the numbers of tokens of thinking, forced close and solution in all answers."""
         return [sum(part) for part in zip(*(choice.count.parts for choice in self.choices), strict=True)]
-
-    def usage(self) -> Part:
-        """Return the numbers of tokens of prompts and answers."""
-        prompts = self._prompt_tokens
-        tokens = sum(self.parts)
-        details = dict(zip(PARTS, self.parts, strict=True))
-        whole = {"prompt_tokens": prompts, "completion_tokens": tokens, "total_tokens": prompts + tokens}
-        return {**whole, "completion_tokens_details": details}
 
     def summary(self) -> str:
         """Say how the answers ended, with the tokens of thinking, forced close and solution."""
@@ -290,11 +268,6 @@ def join(known: Any, new: Any, name: str = "") -> Any:
         for each in new:
             parts[each["index"]] = join(parts.get(each["index"]), each)
         return [parts[index] for index in sorted(parts)]
-    if known is None:
-        return new
     if isinstance(known, dict):
         return known | {key: join(known.get(key), value, key) for key, value in new.items()}
-    if isinstance(known, list):
-        known.extend(new)
-        return known
-    return known + new if name in GROWING else new
+    return iadd(known, new) if isinstance(known, list) or (known and name in GROWING) else new

@@ -30,6 +30,10 @@ def decode(ids: Sequence[int], **_: Any) -> str:
     return "".join({3: "\n", 4: "<o>"}.get(token, "x") for token in ids)
 
 
+def graded(count: TokenCount) -> list[int]:
+    return count.ids[count.thinking + count.close :]
+
+
 def sampled(tokens: Iterator[int], most: int, close: tuple[int, ...] | None) -> Segment:
     """Sample up to the marker, if it ends the segment, to the end of the sequence, or so many tokens."""
     ids: list[int] = []
@@ -69,7 +73,7 @@ def test_tokens_are_counted_as_a_rollout_counts_them(
     count.finish("stop")
     assert count.end == expected.thinking_end and count.ids == expected.token_ids.tolist(), whole
     assert (count.thinking, count.forced) == (expected.thinking_tokens, expected.forced_tokens)
-    assert count.graded_ids == expected.graded_ids and count.is_full == (count.parts[2] == solution)
+    assert graded(count) == expected.graded_ids and count.is_full == (count.parts[2] == solution)
 
 
 def test_a_thinking_that_the_model_opens_or_the_prompt_closed_is_counted() -> None:
@@ -79,7 +83,7 @@ def test_a_thinking_that_the_model_opens_or_the_prompt_closed_is_counted() -> No
         count = TokenCount(Limits(state, thinking, forced, 3, {}), marker)
         count.add(ids)
         count.finish("stop")
-        return count.end, count.thinking, count.forced, count.graded_ids
+        return count.end, count.thinking, count.forced, graded(count)
 
     nothing = PromptState.NOTHING
     assert counted(nothing, 0, (4, 5), [4, 5, 2, 1]) == ("forced", 0, 2, [2, 1])
@@ -152,14 +156,14 @@ def test_tokens_that_come_together_are_told_as_those_that_come_alone(
 def test_tokens_of_a_thinking_that_goes_on_are_its_own() -> None:
     count = TokenCount(Limits(PromptState.OPENED, 9, (5,), 3, {}), marker_of((5,), (5,)))
     count.add([2, 2, 2])  # as far as a client came that has left
-    assert count.parts == (3, 0, 0) and count.graded_ids == []
+    assert count.parts == (3, 0, 0) and graded(count) == []
 
 
 def test_a_close_that_vllm_completes_is_forced() -> None:
     marker = marker_of((6, 7), (6, 7))
     count = TokenCount(Limits(PromptState.OPENED, 3, (6, 7), 3, {}), marker)
     count.add([2, 2, 6, 7, 2])  # by vLLM's second model runner, where the first forces 6, 7 after the 6
-    assert (count.end, count.thinking, count.forced, count.graded_ids) == ("forced", 3, 1, [2])
+    assert (count.end, count.thinking, count.forced, graded(count)) == ("forced", 3, 1, [2])
 
 
 @given(st.text(alphabet="ab", max_size=8), st.lists(st.text(alphabet="ab", min_size=1, max_size=3), max_size=2))
