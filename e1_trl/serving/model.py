@@ -24,7 +24,6 @@ from e1_trl.marker import MARKER, OPENERS, Marker, PromptState
 from e1_trl.serving.request import BudgetPresets, ParsedRequest, RefusedError
 
 Part = dict[str, Any]  # of a request or an answer
-TOO_LONG = "the prompt has {} tokens, and the context of the model {}"
 PROBED = 8  # tokens of a thinking that a server is tried with
 
 
@@ -139,9 +138,8 @@ class Model:
             await upstream.close()
             raise
         left = context * 3 // 4 - (default.solution or 1) - close.forced_after(None)
-        most = max(default.thinking or 0, left)
-        if presets.most.thinking is not None:
-            most = min(most, presets.most.thinking)
+        bounds = (max(default.thinking or 0, left), presets.most.thinking)
+        most = min(each for each in bounds if each is not None)
         made = make_efforts(efforts or presets.efforts, default, presets.template, most)
         return cls(upstream, close, replace(presets, efforts=made), excess)
 
@@ -154,46 +152,46 @@ class Model:
             raise ServerError(f"{self.upstream.base_url} tokenizes nothing within {CONNECTING:.0f} s") from error
 
     async def limit(self, asked: ParsedRequest) -> Limits:
-        """Let the server tokenize the prompts of a request, and find the limits of its answers, or refuse it."""
-        prompt: Any = asked.body.get("prompt")
-        is_one = not isinstance(prompt, list) or all(type(each) is int for each in prompt)
-        prompts = []
-        for each in [prompt] if is_one else prompt:
-            if "messages" in asked.body or isinstance(each, str):
-                each = await self.tokenize({**asked.body, "prompt": each})
-            if not isinstance(each, list) or {*map(type, each)} != {int} or not 0 <= min(each) <= max(each) < 2**31:
-                raise RefusedError("prompt must be a text, the token ids of one, or a list of these")
-            if len(each) >= self.close.context:  # in front of work that grows with it
-                raise RefusedError(TOO_LONG.format(len(each), self.close.context))
-            prompts.append(each)
-        closed, prompts = await self._close_prompts(asked, prompts)
+        """Let the server tokenize the prompts of a request, and find the limits of its answers, or refuse it.
+
+        Prompts that open no thinking and may have none are closed, as vLLM forces no opener: chats by their template.
+        Texts in which a solution has begun, and chats of a client who says `enable_thinking` itself, stay as they are.
+        """
+        marker = self.close.marker
+        prompts = await self._read_prompts(asked.body)
+        variables = asked.body.get("chat_template_kwargs", {})
+        fields: Part = {}
+        if asked.budget.thinking == 0 and {*map(marker.state_of, prompts)} == {PromptState.NOTHING}:
+            if "messages" in asked.body and "enable_thinking" not in variables:
+                fields = {"chat_template_kwargs": {**variables, "enable_thinking": False}}
+            elif "messages" not in asked.body and all(last_index(each, marker.ids) < 0 for each in prompts):
+                fields = {"prompt": [[*each, *marker.empty_ids] for each in prompts]}
+            closed = await self._read_prompts({**asked.body, **fields})
+            if marker.state_of(closed[0]) is PromptState.CLOSED:
+                prompts = closed
+            else:
+                fields = {}
         sizes = tuple(map(len, prompts))
         first, *others = (self._limit_one(each, max(sizes), asked.budget) for each in prompts)
         if any(each != first for each in others):
             raise RefusedError("the prompts hold different parts of a thinking; send them one by one")
-        return replace(first, fields={**first.fields, **closed}, prompts=sizes)
+        return replace(first, fields={**first.fields, **fields}, prompts=sizes)
 
-    async def _close_prompts(self, asked: ParsedRequest, prompts: list[list[int]]) -> tuple[Part, list[list[int]]]:
-        """Close the thinking in prompts that open none and may have none, as vLLM forces no opener.
-
-        Returns the fields to send for it, and the prompts. Texts in which a solution has begun, and chats of a client
-        who says `enable_thinking` itself, stay as they are.
-        """
-        marker = self.close.marker
-        variables = asked.body.get("chat_template_kwargs", {})
-        if asked.budget.thinking != 0 or "enable_thinking" in variables:
-            return {}, prompts
-        if any(marker.state_of(each) is not PromptState.NOTHING for each in prompts):
-            return {}, prompts
-        if "messages" in asked.body:  # as the template does it
-            fields: Part = {"chat_template_kwargs": {**variables, "enable_thinking": False}}
-            closed = [await self.tokenize({**asked.body, **fields})]
-        elif any(last_index(each, marker.ids) >= 0 for each in prompts):
-            return {}, prompts
-        else:
-            closed = [[*each, *marker.empty_ids] for each in prompts]
-            fields = {"prompt": closed}
-        return (fields, closed) if marker.state_of(closed[0]) is PromptState.CLOSED else ({}, prompts)
+    async def _read_prompts(self, body: Part) -> list[list[int]]:
+        """Return the token ids of all prompts, each of which leaves some of the context, or refuse them."""
+        context = self.close.context
+        prompt: Any = body.get("prompt")
+        is_one = not isinstance(prompt, list) or all(type(each) is int for each in prompt)
+        prompts = []
+        for each in [prompt] if is_one else prompt:
+            if "messages" in body or isinstance(each, str):
+                each = await self.tokenize({**body, "prompt": each})
+            if not isinstance(each, list) or {*map(type, each)} != {int} or not 0 <= min(each) <= max(each) < 2**31:
+                raise RefusedError("prompt must be a text, the token ids of one, or a list of these")
+            if len(each) >= context:  # in front of work that grows with it
+                raise RefusedError(f"the prompt has {len(each)} tokens, and the context of the model {context}")
+            prompts.append(each)
+        return prompts
 
     def _limit_one(self, prompt_ids: Sequence[int], longest: int, budget: Budget) -> Limits:
         """Find the limits of the answer to one of several prompts, the longest of which has `longest` tokens."""
@@ -224,8 +222,6 @@ class Model:
         most = None if budget.solution is None else thinking + len(forced) + budget.solution
         bounds = (self.close.context - longest, budget.total, most)
         fields["max_tokens"] = min(each for each in bounds if each is not None)
-        if fields["max_tokens"] < 1:
-            raise RefusedError(TOO_LONG.format(longest, self.close.context))
         return Limits(state, thinking, forced, budget.solution, fields)
 
 
