@@ -152,23 +152,16 @@ def _flatten(content: dict[str, Any], presets: BudgetPresets) -> dict[str, Any]:
     return body
 
 
-def _take(body: dict[str, Any], names: Sequence[str]) -> Any:
-    """Take the value of a field that has several names out of a body."""
-    values = {name: value for name in names if (value := body.pop(name, None)) is not None}
-    if len(set(map(str, values.values()))) > 1:
-        raise RefusedError(f"{', '.join(f'{key} is {value!r}' for key, value in values.items())}; send one of them")
-    return next(iter(values.values()), None)
-
-
-def _take_tokens(body: dict[str, Any], names: Sequence[str], least: int) -> float | None:
-    """Take a number of tokens that has several names; infinity is `UNLIMITED` and -1."""
-    for name in names:
-        value = UNLIMITED if body.get(name) == -1 else body.get(name)
-        if value not in (None, UNLIMITED) and (type(value) is not int or value < least):
+def _take(body: dict[str, Any], names: Sequence[str], least: int | None = None) -> Any:
+    """Take the value of a field that has several names out of a body; `least` is that of a number of tokens."""
+    sent = {name: value for name in names if (value := body.pop(name, None)) is not None}
+    for name, value in sent.items():
+        if least is not None and value not in (-1, UNLIMITED) and (type(value) is not int or value < least):
             raise RefusedError(f"{name} is {value!r}; it must be a number of tokens, {least} or more, or {UNLIMITED!r}")
-        body[name] = value
-    tokens = _take(body, names)
-    return inf if tokens == UNLIMITED else tokens
+        sent[name] = inf if value in (-1, UNLIMITED) else value
+    if len(set(map(str, sent.values()))) > 1:
+        raise RefusedError(f"{', '.join(f'{key} is {value!r}' for key, value in sent.items())}; send one of them")
+    return next(iter(sent.values()), None)
 
 
 def _take_budget(body: dict[str, Any], presets: BudgetPresets, effort: str | None, forced: int) -> Budget:
@@ -179,10 +172,10 @@ def _take_budget(body: dict[str, Any], presets: BudgetPresets, effort: str | Non
     """
     preset = presets.default if effort is None else presets.efforts[effort].budget
     body["reasoning_effort.none"] = 0 if effort == "none" else None
-    told = (_take_tokens(body, THINKING, 0), _take_tokens(body, SOLUTION, 1))
+    told = (_take(body, THINKING, 0), _take(body, SOLUTION, 1))
     known = (inf if part is None else part for part in (preset.thinking, preset.solution))
     thinking, solution = (part if own is None else own for own, part in zip(told, known, strict=True))
-    limit = _take_tokens(body, LIMITS, 1) or inf
+    limit = _take(body, LIMITS, 1) or inf
     if limit < inf:
         asked = [0 if each in (None, inf) else each for each in told]
         if any(asked) and asked[0] + forced + max(1, asked[1]) > limit:
