@@ -9,7 +9,6 @@ conversation, Ctrl-C ends an answer, and Ctrl-D the chat.
 
 import asyncio
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -41,6 +40,8 @@ def start_server(arguments: ModelArguments, options: Sequence[str]) -> Iterator[
     """Start a vLLM server of the model with further options, and yield its address; its errors go to the terminal."""
     from torch.cuda import is_available
 
+    from e1_trl.processes import handle_ends
+
     *_, config = read_model(arguments)  # raises in front of half a minute of starting
     Console().print("starting vLLM; half a minute for a small model, minutes for a large one", style="dim")
     port = free_port()
@@ -52,8 +53,7 @@ def start_server(arguments: ModelArguments, options: Sequence[str]) -> Iterator[
     # On a CPU vLLM would take nearly all memory for its cache, and refuse to start where that is not free.
     quiet = {"VLLM_CPU_KVCACHE_SPACE": str(CPU_CACHE // 2**30), "VLLM_LOGGING_LEVEL": "ERROR"}
     environment = {**quiet, **os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
-    for number in (signal.SIGHUP, signal.SIGTERM):  # would end this process without the server
-        signal.signal(number, lambda *_: sys.exit(1))
+    handle_ends(lambda *_: sys.exit(1))  # which would end this process without the server
     # In a session of its own, since Ctrl-C ends an answer, and not the server.
     process = subprocess.Popen(line, stdout=subprocess.DEVNULL, env=environment, start_new_session=True)
     try:
