@@ -35,6 +35,7 @@ class CommandParser(argparse.ArgumentParser):
         prog: the command's name.
         arguments: usage after the command's name.
         description: printed without wrapping.
+        records: dataclasses whose fields are options, as of `add_record`.
 
     Attributes:
         help_option: the option that lists all others, for errors.
@@ -42,7 +43,7 @@ class CommandParser(argparse.ArgumentParser):
 
     help_option = "--help"
 
-    def __init__(self, prog: str, arguments: str, description: str):
+    def __init__(self, prog: str, arguments: str, description: str, *records: type):
         form = argparse.RawDescriptionHelpFormatter
         usage = f"{prog} {arguments}"
         super().__init__(prog, usage, description, formatter_class=form, add_help=False, allow_abbrev=False)
@@ -50,6 +51,8 @@ class CommandParser(argparse.ArgumentParser):
         self._hints: dict[str, Any] = {}
         self.names = ["--help"]
         super().add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
+        for record in records:
+            self.add_record(record)
 
     def add_argument(  # type: ignore[override]
         self, *names: str, help: str, hint: Any = str, group: str = "options", shown: Any = None, **settings: Any

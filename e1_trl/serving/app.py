@@ -29,7 +29,7 @@ from e1_trl.command_line import CommandParser
 from e1_trl.engines.openai import ServerError, allow_files
 from e1_trl.errors import UserError, run_command, user_errors
 from e1_trl.serving.model import Model, ModelArguments
-from e1_trl.serving.request import RefusedError, parse_request
+from e1_trl.serving.request import RefusedError
 from e1_trl.serving.response import Answer, ask
 
 logger = logging.getLogger("e1 serve")
@@ -68,19 +68,19 @@ class ServeArguments(ModelArguments):
     allow_hosts: list[str] = option([], "Names, besides localhost, by which a proxy on localhost may be called.")
 
 
+@dataclass(frozen=True)
 class Server:
     """Handlers of requests for one model; clients must send `key`, if there is one."""
 
-    def __init__(self, model: Model, arguments: ServeArguments, key: str | None):
-        self._model = model
-        self._arguments = arguments
-        self._key = key
+    model: Model
+    arguments: ServeArguments
+    key: str | None
 
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         """Add the request's id, and what lets an allowed page read the answer."""
         response.headers["X-Request-Id"] = RECORD.get()["id"]
         origin = request.headers.get("Origin")
-        if origin is not None and {origin, "*"} & set(self._arguments.allow_origins):
+        if origin is not None and {origin, "*"} & set(self.arguments.allow_origins):
             allowed = {"Origin": origin, "Headers": "*, Authorization", "Methods": "*"}
             response.headers.update({f"Access-Control-Allow-{name}": value for name, value in allowed.items()})
 
@@ -91,7 +91,7 @@ class Server:
         known = sent if re.fullmatch(r"[\w.-]{1,128}", sent) else uuid4().hex
         record: dict[str, Any] = {"id": known, "said": "given up"}
         RECORD.set(record)
-        status = GONE
+        status = 500  # of a bug, whose traceback aiohttp logs
         start = time.monotonic()
         try:
             response = await self._admit(request, handler)
@@ -100,11 +100,9 @@ class Server:
             refused = _explain(request, error)
             status = refused.status
             response = web.json_response(refused.as_json(), status=status)
-        except ConnectionError as error:  # writing to a client may be what notices that it has left
+        except (ConnectionError, asyncio.CancelledError) as error:  # writing to a client may notice that it has left
+            status = GONE
             raise asyncio.CancelledError from error
-        except Exception:  # a bug, whose traceback aiohttp logs
-            status = 500
-            raise
         finally:
             if request.method == "POST" or status >= 400:
                 seconds = time.monotonic() - start
@@ -114,33 +112,33 @@ class Server:
 
     async def _admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answer a request that names this server and has its key, as all but `/health` and preflights must."""
-        if request.method == "OPTIONS" and self._arguments.allow_origins:
+        if request.method == "OPTIONS" and self.arguments.allow_origins:
             return web.Response(status=204)
         if request.path == "/health":
             return await handler(request)
         host = re.sub(r":\d*$", "", request.host).strip("[]")
-        if self._arguments.host in LOCAL and host not in (*LOCAL, *self._arguments.allow_hosts):
+        if self.arguments.host in LOCAL and host not in (*LOCAL, *self.arguments.allow_hosts):
             raise RefusedError(f"this server is not called {host[:80]!r}; --allow_hosts can name it", 403)
         sent = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if self._key is not None and not secrets.compare_digest(sent.encode(errors="replace"), self._key.encode()):
+        if self.key is not None and not secrets.compare_digest(sent.encode(errors="replace"), self.key.encode()):
             raise RefusedError("the API key is missing or wrong", 401)
         return await handler(request)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer a chat or a text with both budgets."""
-        record = RECORD.get()
         if request.content_type != "application/json":  # which a page of another origin cannot send unasked
             raise RefusedError("the Content-Type must be application/json", 415)
         try:
             body = json.loads(await request.read())
         except (ValueError, RecursionError) as error:
             raise RefusedError(f"the body is not JSON: {error}") from error
-        asked = parse_request(body, self._model.presets, self._model.close.forced_after(None))
-        async with ask(self._model, asked, request.path.removeprefix("/v1/"), record["id"]) as answer:
+        async with ask(self.model, body, request.path.removeprefix("/v1/"), RECORD.get()["id"]) as answer:
             try:
-                return await self._stream(request, answer) if asked.stream else web.json_response(await answer.whole())
+                if answer.asked.stream:
+                    return await self._stream(request, answer)
+                return web.json_response(await answer.whole())
             finally:
-                record["said"] = f"{asked.budget}, {answer.summary()}"
+                RECORD.get()["said"] = answer.summary()
 
     async def _stream(self, request: web.Request, answer: Answer) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
@@ -157,13 +155,13 @@ class Server:
 
     async def health(self, request: web.Request) -> web.Response:
         """Answer if the server does."""
-        await self._model.tokenize({"prompt": "?"})
+        await self.model.tokenize({"prompt": "?"})
         return web.Response()
 
     async def models(self, request: web.Request) -> web.Response:
         """List the model under its name and under those that select other budgets, or describe it under one."""
-        presets = self._model.presets
-        entry = {"object": "model", "created": 0, "owned_by": "e1_trl", "max_model_len": self._model.close.context}
+        presets = self.model.presets
+        entry = {"object": "model", "created": 0, "owned_by": "e1_trl", "max_model_len": self.model.close.context}
         if (name := request.match_info.get("name")) is not None:
             presets.read_name(name)
             return web.json_response({"id": name, **entry})
@@ -191,15 +189,14 @@ def _explain(request: web.Request, error: RefusedError | ServerError | web.HTTPE
 
 def make_parser() -> CommandParser:
     """Make the parser of `e1 serve`."""
-    made = CommandParser(
+    return CommandParser(
         "e1 serve",
         "--model MODEL --upstream URL [OPTIONS]",
         "Run an OpenAI-compatible proxy in front of vLLM: every client gets a thinking budget and a solution budget.\n"
         "The server's API key is read from E1_UPSTREAM_API_KEY, that of clients from E1_API_KEY:\n\n"
         "  e1 serve --model runs/my-model --upstream http://localhost:8000/v1",
+        ServeArguments,
     )
-    made.add_record(ServeArguments)
-    return made
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -24,7 +24,6 @@ from e1_trl.engines.engine import CPU_CACHE
 from e1_trl.errors import UserError, run_command
 from e1_trl.ports import free_port
 from e1_trl.serving.model import Model, ModelArguments, read_model
-from e1_trl.serving.request import parse_request
 from e1_trl.serving.response import ask
 
 with suppress(ImportError):  # arrows and history where a terminal has them
@@ -94,9 +93,7 @@ class Chat:
 
     async def _answer(self, question: str) -> None:
         messages = [*self._messages, {"role": "user", "content": question}]
-        presets = self._model.presets
-        content = {"model": f"{presets.name}@{self._budget}", "messages": messages, "stream": True}
-        asked = parse_request(content, presets, self._model.close.forced_after(None))
+        asked = {"model": f"{self._model.presets.name}@{self._budget}", "messages": messages, "stream": True}
         solution = ""
         has_ended = False
         async with ask(self._model, asked, "chat/completions") as answer:
@@ -123,15 +120,14 @@ class Chat:
 
 def make_parser() -> CommandParser:
     """Make the parser of `e1 chat`."""
-    made = CommandParser(
+    return CommandParser(
         "e1 chat",
         "--model MODEL [OPTIONS] [-- OPTIONS OF VLLM]",
         "Talk to a model in the terminal, with a budget that can be changed between questions. Without --upstream, a\n"
         "vLLM server of the model is started for as long as the chat lasts, with the options after --:\n\n"
         "  e1 chat --model runs/my-model --budget 256+256 -- --max-model-len 8192",
+        ModelArguments,
     )
-    made.add_record(ModelArguments)
-    return made
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -11,7 +11,7 @@ from aiohttp import ClientResponse
 from e1_trl.engines.openai import read_events
 from e1_trl.marker import Marker, PromptState
 from e1_trl.serving.model import Limits, Model, Part
-from e1_trl.serving.request import ParsedRequest
+from e1_trl.serving.request import ParsedRequest, parse_request
 
 PARTS = ("reasoning_tokens", "forced_tokens", "solution_tokens")
 INDEXED = ("choices", "tool_calls")
@@ -168,9 +168,9 @@ class Choice:
     def _added(self, ids: Sequence[int], more: Sequence[int]) -> str:
         """Decode what tokens add to others, as vLLM does, which holds back a character that is not whole."""
         assert self._marker.decode is not None
-        texts = (self._marker.decode(each, skip_special_tokens=True) for each in (ids, [*ids, *more]))
-        known, whole = (text.rstrip("\ufffd") for text in texts)
-        return whole[len(known) :]
+        known, whole = (self._marker.decode(each, skip_special_tokens=True) for each in (ids, [*ids, *more]))
+        place = len(known if whole.startswith(known) else known.rstrip("\ufffd"))
+        return whole[place:].rstrip("\ufffd")
 
     def _write(self, choice: Part, before: str, solution: str) -> None:
         if "delta" not in choice:
@@ -197,13 +197,13 @@ class Answer:
     def __init__(self, model: Model, asked: ParsedRequest, limits: Limits, response: ClientResponse):
         answers = len(limits.prompts) * int(asked.body.get("n") or 1)
         self.choices = [Choice(limits, model.close.marker, asked) for _ in range(answers)]
-        self._asked = asked
+        self.asked = asked
         self._response = response
         self._prompts = sum(limits.prompts)
 
     async def read(self) -> AsyncIterator[Part]:
         """Yield events for the client."""
-        asked = self._asked
+        asked = self.asked
         told = {"budget": str(asked.budget), **({"reasoning_effort": asked.effort} if asked.effort else {})}
         async for event in read_events(self._response):
             event.pop("usage", None)
@@ -233,9 +233,9 @@ class Answer:
         return [sum(part) for part in zip(*(choice.count.parts for choice in self.choices), strict=True)]
 
     def summary(self) -> str:
-        """Say how the answers ended, with the tokens of thinking, forced close and solution."""
+        """Say how the answers ended, with their budget and the tokens of thinking, forced close and solution."""
         ends = ", ".join(choice.count.end or "given up" for choice in self.choices)
-        return f"{ends}, {' + '.join(map(str, self.parts))} tokens"
+        return f"{self.asked.budget}, {ends}, {' + '.join(map(str, self.parts))} tokens"
 
     async def whole(self) -> Part:
         """Return the body of an answer that is not streamed."""
@@ -251,8 +251,9 @@ class Answer:
 
 
 @asynccontextmanager
-async def ask(model: Model, asked: ParsedRequest, path: str, request_id: str = "") -> AsyncIterator[Answer]:
-    """Send a request to the server, unless it is refused; at the end of the context the server frees it."""
+async def ask(model: Model, content: Any, path: str, request_id: str = "") -> AsyncIterator[Answer]:
+    """Send the JSON of a request to the server, unless it is refused; at the end of the context the server frees it."""
+    asked = parse_request(content, model.presets, model.close.forced_after(None))
     limits = await model.limit(asked)
     body: Part = {**asked.body, **limits.fields, "return_token_ids": True, "stream": True}
     async with await model.upstream.post(path, body, request_id) as response:
