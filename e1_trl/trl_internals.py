@@ -17,7 +17,7 @@ from e1_trl.versions import needing_trl
 # Of `GRPOTrainer`. Without this list, an override of a method that is gone would never be called.
 USED = {
     *("_calculate_rewards", "_generate_and_score_completions", "_get_per_token_logps_and_entropies", "_log_metric"),
-    *("_log_completion_extra", "_metrics", "_tokenize_prompts", "aux_loss_enabled", "log_completions"),
+    *("_log_completion_extra", "_tokenize_prompts", "aux_loss_enabled", "log_completions"),
     *("num_completions_to_print", "vllm_generation"),
 }
 with needing_trl():
@@ -131,9 +131,6 @@ class HookedTrainer(GRPOTrainer):
             output["advantages"] = output["advantages"].new_tensor(advantages)
         if self.args.gradient_accumulation_steps % (self.args.steps_per_generation * self.num_iterations) == 0:
             output.pop("old_per_token_logps", None)
-        metrics = self._metrics["train" if self.model.training else "eval"]
-        if gaps := metrics.get("sampling/sampling_logp_difference/mean", []):
-            self.gap.see(gaps[-1], self.state.global_step)
         return output
 
     def _get_per_token_logps_and_entropies(self, model: Any, *batch: Any, batch_size: Any = None, **more: Any) -> Any:

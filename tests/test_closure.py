@@ -35,7 +35,6 @@ CORE = {
         "cuda",
         "groups",
         "launched",
-        "logprob_gap",
         "phases",
         "progress",
         "rewards",

@@ -11,6 +11,7 @@ ROUNDS_AWAY = (
     "16-bit weights have no fp32 master copy without DeepSpeed, so small updates are lost to rounding; set dtype to "
     "float32 (with bf16: true it still computes in bfloat16), or launch with DeepSpeed (accelerate_config: zero2)"
 )
+GROSS = 0.1  # nats between log-probabilities; rounding in bfloat16 stays well below, another distribution does not
 VARLEN = "varlen"  # an `attn_implementation`: attention of packed rows by PyTorch's own kernel
 
 

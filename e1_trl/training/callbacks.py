@@ -20,8 +20,8 @@ from transformers.utils import cached_file
 from trl import GRPOConfig
 
 from e1_trl.errors import UserError
+from e1_trl.training.arguments import GROSS
 from e1_trl.training.groups import GroupReward
-from e1_trl.training.logprob_gap import GROSS
 from e1_trl.training.rewards import Reward, name_of
 from e1_trl.training.scoring import Layout
 

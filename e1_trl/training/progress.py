@@ -12,7 +12,9 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerState
 
 from e1_trl.budget import Budget
+from e1_trl.errors import TROUBLESHOOTING
 from e1_trl.rollout import Completion, ThinkingEnd, warn_of_eos
+from e1_trl.training.arguments import GROSS
 
 logger = logging.getLogger(__name__)
 
@@ -21,6 +23,10 @@ SHOWN = 600  # characters of a prompt, a thinking or a solution
 ENDS = (ThinkingEnd.FORCED, ThinkingEnd.CLOSED, ThinkingEnd.EOS, ThinkingEnd.TOTAL)
 ACCURACIES = ("rewards/accuracy/mean", "rewards/accuracy_reward/mean")
 BUDGET = "eval_budget/"  # prefix of a validation's metrics
+# Mean absolute difference of vLLM's and the trainer's log-probabilities of a token, in nats.
+GAP = "sampling/sampling_logp_difference/mean"
+FIRST = 5  # logged gaps that set the usual one of a run
+RISE = 3.0  # times the largest of these
 
 
 def summary(logs: Mapping[str, float], prefix: str = "") -> list[str]:
@@ -45,6 +51,29 @@ def budget_summary(logs: Mapping[str, float], budget: str) -> list[str]:
         f"forced {logs[f'{start}forced_ratio']:.0%} eos {logs[f'{start}eos_ratio']:.0%}",
         f"tokens {logs[f'{start}thinking_tokens']:.0f} + {logs[f'{start}solution_tokens']:.0f}",
     ]
+
+
+def warn_of_gap(history: Sequence[Mapping[str, Any]]) -> str | None:
+    """Explain the last logged gap if it outgrows the first ones of the run, or is gross; `None` if it is usual.
+
+    A gap that was explained before is explained again when it has doubled.
+    """
+    gaps = [entry[GAP] for entry in history if entry.get(GAP) is not None]
+    bound = GROSS
+    beyond = False
+    for at, gap in enumerate(gaps):
+        if at == FIRST:
+            bound = RISE * max(gaps[:FIRST])
+        if beyond := gap > bound:
+            bound = 2 * gap
+    if not beyond or GAP not in history[-1]:
+        return None
+    usual = f"; in this run's first generations it was at most {max(gaps[:-1][:FIRST]):.3g}" if len(gaps) > 1 else ""
+    return (
+        f"step {history[-1]['step']}: vLLM's log-probabilities differ from the trainer's by {gap:.3g} nats a token on "
+        f"average{usual}: its precision is too low, or top_p, top_k, min_p or a penalty makes it sample from another "
+        f"distribution than the trainer computes; {TROUBLESHOOTING}"
+    )
 
 
 def transcripts(
@@ -143,6 +172,8 @@ class Progress(TrainerCallback):
         shares = [value for name, value in logs.items() if name.endswith("/eos_ratio")]
         if not self._warned and (warning := warn_of_eos(max(shares, default=0.0), step)):
             self._warned = True
+            logger.warning(warning)
+        if state.log_history and (warning := warn_of_gap(state.log_history)):
             logger.warning(warning)
         if "train_runtime" in logs:  # it may hold metrics of steps that no line covered, too
             print(f"trained {len(self._steps)} steps in {_duration(logs['train_runtime'])}", flush=True)

@@ -25,7 +25,6 @@ from e1_trl.training.budgets import Generation, Generations, RolloutKey, key_of
 from e1_trl.training.callbacks import DataOrder, MasterWeights, Packing, ResumedFields, RewardState, TokenLimit
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.groups import Advantage, advantages_of, reward_groups
-from e1_trl.training.logprob_gap import LogprobGap
 from e1_trl.training.phases import SAMPLING, SCORING, SYNC, Phases
 from e1_trl.training.progress import Progress, columns_of, metrics_of, parts, transcripts
 from e1_trl.training.rewards import Accuracy, Reward
@@ -107,7 +106,6 @@ class E1Trainer(HookedTrainer):
         self._rows: list[dict[str, Any]] = []  # dataset row of each of this process's last rollouts
         self._rollouts: list[tuple[list[int], Completion]] = []  # prompt ids and completion of each
         self._rewards: list[float] = []  # weighted sum of the rewards of each
-        self.gap = LogprobGap()
         self._generations = Generations()
         self._add_callbacks(rewards)
         self._phases = Phases(self.accelerator.device)

@@ -26,8 +26,8 @@ from trl import GRPOConfig
 from e1_trl.training.callbacks import ResumedFields, RewardState, TokenLimit, generated_tokens, generation_of
 from e1_trl.training.groups import Group, GroupReward
 from e1_trl.training.lengths import Hapo, LaserD
-from e1_trl.training.logprob_gap import FIRST, LogprobGap
 from e1_trl.training.phases import SAMPLING, SYNC, Phases
+from e1_trl.training.progress import FIRST, GAP, Progress
 from e1_trl.training.validation import Validation
 
 KEY = "0123456789abcdef"
@@ -220,10 +220,13 @@ def test_the_last_step_is_validated_once(strategy: str, asks: bool) -> None:
 
 def seen(caplog: pytest.LogCaptureFixture, gaps: list[float]) -> list[int]:
     """The steps that were warned of."""
-    gap = LogprobGap()
+    progress = Progress()
+    state = TrainerState(is_world_process_zero=True)
     with caplog.at_level(logging.WARNING):
         for step, value in enumerate(gaps):
-            gap.see(value, step)
+            for logs in ({GAP: value}, {"eval_loss": 0.0}):  # an evaluation does not repeat a warning
+                state.log_history.append({**logs, "step": step})
+                progress.on_log(None, state, TrainerControl(), logs=logs)
     return [int(record.getMessage().split(":")[0].removeprefix("step ")) for record in caplog.records]
 
 

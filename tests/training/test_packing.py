@@ -22,9 +22,8 @@ from transformers import (
 )
 from transformers.masking_utils import flash_attention_mask
 
-from e1_trl.training.arguments import VARLEN
+from e1_trl.training.arguments import GROSS, VARLEN
 from e1_trl.training.callbacks import Packing, packing_gap
-from e1_trl.training.logprob_gap import GROSS
 from e1_trl.training.scoring import Layout, layout_of, scored
 
 DEAF = "flash_that_does_not_tell_rows_apart"

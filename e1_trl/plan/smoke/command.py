@@ -23,9 +23,8 @@ from e1_trl.plan.smoke.hour import PARTS, Hour, Part
 from e1_trl.processes import handle_ends
 from e1_trl.provenance import Provenance, installed_versions
 from e1_trl.report.markdown import table
-from e1_trl.training.arguments import ROUNDS_AWAY, secrets_in
+from e1_trl.training.arguments import GROSS, ROUNDS_AWAY, secrets_in
 from e1_trl.training.cuda import visible_cards
-from e1_trl.training.logprob_gap import GROSS
 from e1_trl.versions import check_versions
 
 RUNS = Path("runs/smoke")
