@@ -6,7 +6,7 @@ from typing import Any
 
 from vllm import LLM
 
-from e1_trl.engines.engine import Engine, Follow, InFlight, Key, Requests, SamplingSettings, Stepped, ignore_steps
+from e1_trl.engines.engine import Engine, Follow, InFlight, Key, Requests, SamplingSettings, Stepped, ignore
 from e1_trl.engines.local import LocalEngine
 from e1_trl.marker import Marker
 from e1_trl.rollout import Request, Rollout, Segment, Stop
@@ -72,7 +72,7 @@ class ImposedLengths:
         self._left = left
         self.tokens = 0
 
-    def serve(self, requests: Requests[Key], follow: Follow[Key], stepped: Stepped[Key] = ignore_steps) -> None:
+    def serve(self, requests: Requests[Key], follow: Follow[Key], stepped: Stepped[Key] = ignore) -> None:
         """See `Engine.serve`."""
 
         def shortened(wanted: Requests[Key]) -> Iterator[tuple[Imposed[Key], Request]]:

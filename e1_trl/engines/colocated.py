@@ -10,7 +10,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 from transformers import set_seed
 
 from e1_trl.budget import ThinkingClose
-from e1_trl.engines.engine import OnCompletion, SamplingSettings, ignore_completion, run
+from e1_trl.engines.engine import OnCompletion, SamplingSettings, ignore, run
 from e1_trl.engines.server import ServerEngine
 from e1_trl.rollout import Completion, Name, Rollout
 from e1_trl.seeds import NUMPY, seed_of
@@ -72,7 +72,7 @@ class ColocatedEngine:
         return len(self.weights.compared)
 
     def complete(
-        self, rollouts: list[Rollout], name: Name, on_completion: OnCompletion = ignore_completion, forks: int = 1
+        self, rollouts: list[Rollout], name: Name, on_completion: OnCompletion = ignore, forks: int = 1
     ) -> list[Completion]:
         """Complete this process's rollouts; a collective operation, with equally many rollouts in every process.
 
@@ -113,7 +113,7 @@ class ServedEngine:
     compared_tensors: ClassVar[int] = 0  # a server does not show its weights
 
     def complete(
-        self, rollouts: list[Rollout], name: Name, on_completion: OnCompletion = ignore_completion, forks: int = 1
+        self, rollouts: list[Rollout], name: Name, on_completion: OnCompletion = ignore, forks: int = 1
     ) -> list[Completion]:
         """See `ColocatedEngine.complete`; processes other than the main one receive their completions at the end."""
         everyones = gather_object(rollouts)

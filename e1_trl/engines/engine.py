@@ -56,18 +56,14 @@ class SamplingSettings:
         return {**named, "top_k": self.top_k or -1, **penalties, **self.extra}
 
 
-def ignore_steps(in_flight: InFlight[Any]) -> None:
-    """Do nothing between two steps of an engine."""
-
-
-def ignore_completion(row: int, completion: Completion) -> None:
-    """Ignore completions until all are there."""
+def ignore(*_: Any) -> None:
+    """Do nothing between two steps of an engine, or with a completion until all are there."""
 
 
 class Engine(Protocol):
     """An engine with its marker and its sampling settings."""
 
-    def serve(self, requests: Requests[Key], follow: Follow[Key], stepped: Stepped[Key] = ignore_steps) -> None:
+    def serve(self, requests: Requests[Key], follow: Follow[Key], stepped: Stepped[Key] = ignore) -> None:
         """Serve requests, and those that follow from their segments, until none is left.
 
         Args:
@@ -85,7 +81,7 @@ def run(
     engine: Engine,
     rollouts: Sequence[Rollout],
     name: Name = (),
-    on_completion: OnCompletion = ignore_completion,
+    on_completion: OnCompletion = ignore,
     forks: int = 1,
 ) -> None:
     """Run all rollouts to their end; `name` distinguishes them from the other rollouts of a training.

@@ -26,7 +26,7 @@ from e1_trl.engines.engine import (
     SamplingSettings,
     Stepped,
     UnusableEngineError,
-    ignore_steps,
+    ignore,
     read_stop,
     request_parameters,
 )
@@ -114,7 +114,7 @@ class LocalEngine:
             raise UnusableEngineError(f"vLLM cannot start {model}: {one_line(error)}") from error
         return cls(llm, marker, sampling, concurrency, None if adapter is None else LoRARequest("e1", 1, adapter))
 
-    def serve(self, requests: Requests[Key], follow: Follow[Key], stepped: Stepped[Key] = ignore_steps) -> None:
+    def serve(self, requests: Requests[Key], follow: Follow[Key], stepped: Stepped[Key] = ignore) -> None:
         """See `Engine.serve`."""
         engine = self.llm.llm_engine
         waiting = iter(requests)

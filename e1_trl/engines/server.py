@@ -16,7 +16,7 @@ from e1_trl.engines.engine import (
     SamplingSettings,
     Stepped,
     UnusableEngineError,
-    ignore_steps,
+    ignore,
     request_parameters,
 )
 from e1_trl.engines.openai import RETURNED, Client, ServerError, allow_files, read_choice
@@ -73,7 +73,7 @@ class ServerEngine:
         self._client = connecting.result()
         finalize(self, _close, self._loop, self._client)
 
-    def serve(self, requests: Requests[Key], follow: Follow[Key], stepped: Stepped[Key] = ignore_steps) -> None:
+    def serve(self, requests: Requests[Key], follow: Follow[Key], stepped: Stepped[Key] = ignore) -> None:
         """See `Engine.serve`. The first failure ends it, and cancels what is in flight."""
         waiting = iter(requests)
         followers = deque[tuple[Key, Request]]()

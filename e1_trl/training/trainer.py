@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallba
 
 from e1_trl.budget import Budget
 from e1_trl.engines.colocated import make_training_engine
-from e1_trl.engines.engine import OnCompletion, ignore_completion
+from e1_trl.engines.engine import OnCompletion, ignore
 from e1_trl.errors import UserError
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
 from e1_trl.training import beforehand
@@ -208,7 +208,7 @@ class E1Trainer(HookedTrainer):
         prompt_ids: list[list[int]],
         budgets: list[Budget],
         generation: Generation,
-        on_completion: OnCompletion = ignore_completion,
+        on_completion: OnCompletion = ignore,
         forks: int = 1,
     ) -> list[Completion]:
         rollouts = [Rollout(ids, budget, self.thinking_close) for ids, budget in zip(prompt_ids, budgets, strict=True)]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e1_trl.budget import Budget, ThinkingClose
-from e1_trl.engines.engine import Follow, Requests, ignore_steps, run
+from e1_trl.engines.engine import Follow, Requests, ignore, run
 from e1_trl.marker import Marker
 from e1_trl.rollout import Request, Rollout, Segment, Stop, ThinkingEnd
 from e1_trl.training.progress import metrics_of
@@ -26,7 +26,7 @@ class Scripted:
         self.asked: list[Request] = []
         self.sampled = 0
 
-    def serve(self, requests: Requests[Any], follow: Follow[Any], stepped: Any = ignore_steps) -> None:
+    def serve(self, requests: Requests[Any], follow: Follow[Any], stepped: Any = ignore) -> None:
         waiting = [*requests]
         for key, request in waiting:  # which grows
             self.asked.append(request)

@@ -17,7 +17,7 @@ from conftest import BASE, ROOT, options, segments
 from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.atomic import StoreError
 from e1_trl.budget import ThinkingClose
-from e1_trl.engines.engine import Follow, Requests, Stepped, ignore_steps
+from e1_trl.engines.engine import Follow, Requests, Stepped, ignore
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import parse
 from e1_trl.evaluation.evaluate import evaluate, write_table
@@ -50,7 +50,7 @@ class StandIn:
             return Segment([*ids, self.marker], Stop.MARKER)
         return Segment([*ids, 1], Stop.EOS)
 
-    def serve(self, requests: Requests[Any], follow: Follow[Any], stepped: Stepped[Any] = ignore_steps) -> None:
+    def serve(self, requests: Requests[Any], follow: Follow[Any], stepped: Stepped[Any] = ignore) -> None:
         waiting = list(requests)
         while waiting:
             key, request = waiting.pop()
