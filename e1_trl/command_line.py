@@ -155,15 +155,6 @@ def names_in(words: Iterable[str]) -> list[str]:
     return [word.partition("=")[0][2:].replace("-", "_") for word in words if word.startswith("--")]
 
 
-def value_in(words: Sequence[str], name: str) -> str:
-    """Return the last value that a command line gives the option of a name; "" if none follows it."""
-    found = ""
-    for word, following in zip(words, [*words, ""][1:], strict=True):
-        if names_in([word]) == [name]:
-            found = word.partition("=")[2] or ("" if following.startswith("--") else following)
-    return found
-
-
 def required_fields(record: type) -> list[str]:
     """Return the names of a dataclass's fields without default."""
     return [each.name for each in fields(record) if each.default is MISSING and each.default_factory is MISSING]

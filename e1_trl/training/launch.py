@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, NoReturn
 
-from e1_trl.arguments import Count, from_yaml, read_value
-from e1_trl.command_line import CommandParser, names_in, value_in
+from e1_trl.arguments import Count, read_value
+from e1_trl.command_line import CommandParser, names_in
 from e1_trl.errors import INSTALL, TROUBLESHOOTING, UserError, run_command
 from e1_trl.recipes import fields_of, processes_of, read_mapping, resource, shipped
 from e1_trl.training.arguments import BudgetedTraining, TrlFields
@@ -24,7 +24,6 @@ PRECISION = ("bf16", "fp16", "use_cpu")  # fields that set a recipe's precision
 # Their product times the number of processes is the rollouts of an optimizer step.
 BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
 FOR_SEVERAL = "for several, pass --accelerate_config ddp"
-FALSE = ("false", "no", "f", "n", "0")  # as Transformers' parser reads them
 LAUNCHER = (sys.executable, "-m", "accelerate.commands.launch")
 USUAL = {
     "model_name_or_path": ("MODEL", "Model to train: checkpoint folder or Hub id."),
@@ -90,6 +89,10 @@ def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
             does not fit this machine or the recipe's batch.
     """
     options, overrides = _launcher().parse_known_args(argv)
+    parser = CommandParser("e1 train", "", "")
+    parser.add_argument("--dry_run", hint=bool, nargs="?", const=True, help="As in a recipe.")
+    parser.add_argument(f"--{BATCH[1]}", hint=Count, help="As in a recipe.")
+    said = {name: value for name, value in vars(parser.parse_known_args(overrides)[0]).items() if value is not None}
     gpus = _count_gpus() if gpus is None else gpus
     fields: dict[str, Any] = {}
     train = []
@@ -99,11 +102,10 @@ def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
         train = ["--config", str(file)]
     accelerate_config = options.accelerate_config or fields.get("accelerate_config")
     given = {*names_in(overrides)}
-    is_dry = "dry_run" in given and value_in(overrides, "dry_run").lower() not in FALSE
+    is_dry = said.pop("dry_run", False)
     processes = options.num_processes
     if not gpus:
         goes_without = is_dry and not options.accelerate_config
-        said = {BATCH[1]: from_yaml(BATCH[1], value_in(overrides, BATCH[1]))} if BATCH[1] in given else {}
         accelerate_config, chosen = _choose_for_cpus(
             accelerate_config, goes_without, {**fields, **said}, given, processes
         )
