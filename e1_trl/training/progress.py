@@ -99,19 +99,14 @@ def transcripts(
     shown = []
     for at in order[: 2 if count is None else count]:
         prompt, completion = rollouts[at]
+        spans = completion.parts if completion.forced_tokens else [completion.token_ids.tolist()]
         shown += [
             f"--- thinking {ends[at]} after {completion.thinking_tokens} tokens, solution of "
             f"{completion.solution_tokens}{', truncated' * completion.truncated}, reward {rewards[at]:.3f}",
             shorten(tokenizer.decode(prompt)),
-            "‖".join(map(shorten, between_marks(tokenizer, completion))),
+            "‖".join(shorten(tokenizer.decode(span)) for span in spans),
         ]
     return "\n".join(shown)
-
-
-def between_marks(tokenizer: PreTrainedTokenizerBase, completion: Completion) -> list[str]:
-    """Decode thinking, forced text and solution of a completion; the whole where no token was forced."""
-    shown = completion.parts if completion.forced_tokens else [completion.token_ids.tolist()]
-    return [tokenizer.decode(part) for part in shown]
 
 
 def columns_of(completions: Sequence[Completion], budgets: Sequence[Budget]) -> dict[str, list[Any]]:
