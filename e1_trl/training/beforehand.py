@@ -22,14 +22,13 @@ from e1_trl.problems.prompts import MEASURED, drop_long, explain_unthinking
 from e1_trl.training.arguments import ROUNDS_AWAY
 from e1_trl.training.config import E1Config
 from e1_trl.training.groups import Advantage, GroupReward
+from e1_trl.training.progress import columns_of
 from e1_trl.training.rewards import Accuracy, Reward, name_of, warn_of_thinking
 
 logger = logging.getLogger(__name__)
 
 # Columns that rewards receive of every completion, next to the dataset's.
-ROLLOUT_COLUMNS = frozenset(
-    ["solution_text", "thinking_end", "thinking_budget", "thinking_tokens", "solution_tokens", "solution_truncated"]
-)
+ROLLOUT_COLUMNS = frozenset(["solution_text", *columns_of((), ())])
 TRLS_REWARD_ARGUMENTS = frozenset(
     ["prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric"]
 )

@@ -15,11 +15,10 @@ from transformers.trainer_utils import IntervalStrategy
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.budget import Budget
 from e1_trl.rollout import ThinkingEnd
+from e1_trl.training.progress import BUDGET
 from e1_trl.training.trainer import E1Trainer
 
 logger = logging.getLogger(__name__)
-
-PREFIX = "eval_budget/"  # of the logged metrics
 
 
 @dataclass(eq=False)
@@ -52,7 +51,7 @@ class Validation(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         at_this_step = (entry for entry in state.log_history if entry["step"] == state.global_step)
-        if not any(name.startswith(PREFIX) for entry in at_this_step for name in entry):
+        if not any(name.startswith(BUDGET) for entry in at_this_step for name in entry):
             self.trainer.evaluate()
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -86,7 +85,7 @@ class Validation(TrainerCallback):
                 for index, grade, completion in zip(own, grades, completions, strict=True)
             ]
             table = pd.DataFrame(gather_object(rows)).drop_duplicates("answer", keep="last").drop(columns="answer")
-            metrics |= {f"{PREFIX}{budget}/{name}": mean for name, mean in table.astype(float).mean().items()}
+            metrics |= {f"{BUDGET}{budget}/{name}": mean for name, mean in table.astype(float).mean().items()}
         known = {name: mean for name, mean in metrics.items() if not math.isnan(mean)}
         Trainer.log(trainer, known)  # GRPOTrainer.log would add the training's own metrics
         if unknown := sorted(metrics.keys() - known.keys()):

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from e1_trl.budget import Budget
 from e1_trl.plan.smoke.checks import ADAPTER, GAP, largest_change
-from e1_trl.training.validation import PREFIX
+from e1_trl.training.progress import BUDGET
 from tests.reduced.substitutions import STEPS
 
 LARGEST_GAP = 0.01  # nats; weights that do not reach the engine, or another precision, open a larger one
@@ -42,7 +42,7 @@ class Found:
             grad_norm=[entry["grad_norm"] for entry in steps],
             gap=max(entry[GAP] for entry in steps),
             moved=[moved_since_start(base, model) for model in (output / "checkpoint-1", output)],
-            validated=[entry["step"] for entry in history if any(name.startswith(PREFIX) for name in entry)],
+            validated=[entry["step"] for entry in history if any(name.startswith(BUDGET) for name in entry)],
             outcomes=outcomes(output / "completions"),
             isolation=isolation,
             sampled=row["mean_tokens"],
