@@ -124,8 +124,7 @@ def kill_tree(leader: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)
     for process in family:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
+        _send(process, signal.SIGKILL)
     psutil.wait_procs(family, timeout=LONGEST_END)
 
 

@@ -15,6 +15,7 @@ if __name__ == "__main__":
     run_command("e1 train", check_versions)  # in front of those that another TRL may not have
 
 import contextlib
+import itertools
 import logging
 import os
 import sys
@@ -193,19 +194,16 @@ def find_server(args: E1Config, model: str, context: int, dry_run: bool) -> None
     """
     url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
     said = f"no server answers at {url}; start it with: trl vllm-serve --model {model} --max-model-len {context}"
-    limit = 0.0 if dry_run else args.vllm_server_timeout
-    began = time.monotonic()
-    warned = False
-    while True:
+    deadline = time.monotonic() + args.vllm_server_timeout
+    for tries in itertools.count():
         with contextlib.suppress(requests.RequestException):  # as TRL asks, with its proxies and certificates
             if requests.get(f"{url}/health", timeout=10).ok:
                 return
-        if not warned:
-            logger.warning("%s%s", said, f"; waiting up to {limit:g} s" * (not dry_run))
-        warned = True
+        if tries == 0:
+            logger.warning("%s%s", said, f"; waiting up to {args.vllm_server_timeout:g} s" * (not dry_run))
         if dry_run:
             return
-        if time.monotonic() - began >= limit:
+        if time.monotonic() >= deadline:
             raise UserError(said)
         time.sleep(2)
 
