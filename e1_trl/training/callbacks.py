@@ -164,8 +164,7 @@ class RewardState(TrainerCallback, ExportableState):
 
     def _saved(self, state: TrainerState) -> dict[str, dict[str, Any]]:
         """Return the saved memory of rewards with equal name and place."""
-        earlier = state.stateful_callbacks.get("Memory", {})  # as checkpoints of earlier commits name it
-        saved = state.stateful_callbacks.get(type(self).__name__, earlier).get("attributes", {})
+        saved = state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {})
         return {name: memory for name, memory in saved.items() if name in self.rewards}
 
 
