@@ -89,9 +89,9 @@ def prepare(
     if args.vllm_mode == "server" and args.process_index == 0:
         find_server(args, model.model_name_or_path, facts.thinking_close.context, script_args.dry_run)
     with args.main_process_first(desc="preparing the prompts"):
-        problems = load(script_args, mixture, args, facts.tokenizer, rewards)
+        problems, evaluation = load(script_args, mixture, args, facts.tokenizer, rewards)
     if checkpoint is not None:
-        RewardState(rewards).check(checkpoint, set(map(key_of, problems.train)))
+        RewardState(rewards).check(checkpoint, set(map(key_of, problems)))
     if args.push_to_hub and args.process_index == 0:
         hub.reserve(args.hub_model_id or Path(args.output_dir).resolve().name, args.hub_private_repo, args.hub_revision)
     on_gpu = args.device.type == "cuda"
@@ -102,7 +102,7 @@ def prepare(
     if said and args.process_index == 0:
         print(said, flush=True)
     named = [script_args.dataset_name, *(each.path for each in mixture.datasets)]
-    first = problems.train[0]["prompt"]
+    first = problems[0]["prompt"]
     origin = replace(
         BaseModel.of(model.model_name_or_path, args.model_init_kwargs["revision"]),
         datasets=tuple(name for name in named if name and not Path(name).exists()),  # the Hub refuses others
@@ -110,7 +110,8 @@ def prepare(
         instruction=script_args.instruction or INSTRUCTION * (INSTRUCTION in last_question(first)),
         chat_template_kwargs=args.chat_template_kwargs or {},
     )
-    return Recipe(args, model, facts, problems, script_args.answer_type, grader, rewards, advantage, checkpoint, origin)
+    made = (script_args.answer_type, grader, rewards, advantage)
+    return Recipe(args, model, facts, problems, evaluation, *made, checkpoint, origin)
 
 
 def find_checkpoint(args: E1Config, dry_run: bool = False) -> str | None:
@@ -215,8 +216,8 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
         UserError: the upload failed; says where the model is.
     """
     args = recipe.args
-    problems = recipe.problems.train
-    evaluation = recipe.problems.evaluation
+    problems = recipe.problems
+    evaluation = recipe.evaluation
     output = Path(args.output_dir)
     write_logs(output)
     if args.push_to_hub and args.log_completions and args.process_index == 0:

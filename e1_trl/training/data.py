@@ -4,7 +4,6 @@ Knows nothing about models, engines or how answers are graded.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +26,14 @@ from e1_trl.training.recipe_as_run import E1ScriptArguments
 from e1_trl.training.rewards import Reward
 
 
-@dataclass(frozen=True)
-class Problems:
-    """Problems to train on, and to evaluate on meanwhile, if anything is evaluated."""
-
-    train: Dataset
-    evaluation: Dataset | None
-
-
 def load(
     script_args: E1ScriptArguments,
     mixture: DatasetMixtureConfig,
     args: E1Config,
     tokenizer: PreTrainedTokenizerBase,
     rewards: Sequence[Reward],
-) -> Problems:
-    """Load the problems of a recipe, with the columns of `make_problems`.
+) -> tuple[Dataset, Dataset | None]:
+    """Load the problems of a recipe to train on, and to evaluate on meanwhile, with the columns of `make_problems`.
 
     Raises:
         UserError: one line about what is wrong with the recipe's dataset, where, and what would be right.
@@ -69,7 +60,7 @@ def load(
     needing = [each.__name__ for each in rewards if isinstance(each, LengthReward) and each.needs_target]
     if needing and "target" not in train.column_names:
         raise UserError(f"the reward {needing[0]} needs prompts that ask for a length; set target and target_prompt")
-    return Problems(*check_datasets(train, evaluation, rewards, args, tokenizer))
+    return check_datasets(train, evaluation, rewards, args, tokenizer)
 
 
 def _check_evaluation(script_args: E1ScriptArguments, evaluates: bool) -> None:

@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
+from datasets import Dataset
 from torch import nn
 from transformers import TrainerState
 
@@ -18,7 +19,6 @@ from e1_trl.problems.selection import SHORT, explain_loss
 from e1_trl.rollout import Completion, ThinkingEnd
 from e1_trl.training.budgets import RolloutKey, key_of
 from e1_trl.training.config import E1Config
-from e1_trl.training.data import Problems
 from e1_trl.training.groups import GroupReward
 from e1_trl.training.progress import columns_of
 from e1_trl.training.recipe_as_run import Recipe
@@ -46,7 +46,7 @@ def show(recipe: Recipe) -> None:
 
 def try_answers(recipe: Recipe) -> Tried:
     """Grade trials of the accepted answers of the first problems."""
-    problems = recipe.problems.train
+    problems = recipe.problems
     rows = list(problems.select(range(min(TRIED, len(problems)))))
     trials = [(at, trial) for at, row in enumerate(rows) for trial in recipe.kind.trials(row)]
     grades = recipe.grader.grade([trial.solution for _, trial in trials], [rows[at]["answers"] for at, _ in trials])
@@ -64,7 +64,7 @@ def try_rewards(recipe: Recipe, tried: Tried) -> list[str]:
     """
     args = recipe.args
     tokenizer = recipe.facts.tokenizer
-    row = recipe.problems.train[0]
+    row = recipe.problems[0]
     solutions = [trial.solution for at, trial, _ in tried if at == 0] or [""]
     close = recipe.facts.thinking_close.marker.ids
     completions = []
@@ -99,7 +99,7 @@ def try_rewards(recipe: Recipe, tried: Tried) -> list[str]:
 def check_prompts(recipe: Recipe) -> None:
     """Raise a `UserError` if a first prompt, decoded from its token ids, no longer holds its question."""
     tokenizer = recipe.facts.tokenizer
-    problems = recipe.problems.train
+    problems = recipe.problems
     for at in range(min(TRIED, len(problems))):
         prompt = problems[at]["prompt"]
         ids = tokenize(tokenizer, prompt, recipe.args.chat_template_kwargs or {})
@@ -110,7 +110,7 @@ def check_prompts(recipe: Recipe) -> None:
 def check_answers(recipe: Recipe, tried: Tried) -> None:
     """Raise a `UserError` if the first accepted answer is not right for itself, or most trials are graded wrongly."""
     faults = {
-        at: f"{trial.name} is {grade.outcome} for {SHORT.repr(recipe.problems.train[at]['answers'])}"
+        at: f"{trial.name} is {grade.outcome} for {SHORT.repr(recipe.problems[at]['answers'])}"
         for at, trial, grade in tried
         if grade.correct != trial.right
     }
@@ -132,14 +132,14 @@ def steps_of(args: E1Config, prompts: int) -> int:
     return math.ceil(args.num_train_epochs * steps_per_epoch)
 
 
-def at_steps(args: E1Config, problems: Problems) -> str:
+def at_steps(args: E1Config, problems: Dataset) -> str:
     """Format a scheduled budget, of each fork, at the first, middle and last step, for the first problem.
 
     Raises:
         UserError: a schedule of the user's gives no budget at one of these steps.
     """
-    steps = steps_of(args, len(problems.train))
-    key = key_of(problems.train[0])
+    steps = steps_of(args, len(problems))
+    key = key_of(problems[0])
     budgets = args.budgets
 
     def forks_at(step: int) -> str:
@@ -156,14 +156,14 @@ def describe(recipe: Recipe, tried: Tried) -> str:
     problems = recipe.problems
     tokenizer = facts.tokenizer
     marker = facts.thinking_close.marker
-    first = problems.train[0]
+    first = problems[0]
     ids = tokenize(tokenizer, first["prompt"], args.chat_template_kwargs or {})
     rollouts = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
     text = tokenizer.decode(ids)
     asks = [f"asks for a box   {'yes' if 'boxed' in text else 'no'}; only a box is graded"] * recipe.kind.boxed
     graded = [f"{trial.name} is {grade.outcome}{_read_as(grade)}" for at, trial, grade in tried if at == 0]
     names = [reward if isinstance(reward, str) else name_of(reward) for reward in recipe.rewards]
-    evaluated = "none" if problems.evaluation is None else f"{len(problems.evaluation)} prompts"
+    evaluated = "none" if recipe.evaluation is None else f"{len(recipe.evaluation)} prompts"
     return "\n".join(
         [
             f"first prompt, {len(ids)} tokens, between the lines:",
@@ -183,7 +183,7 @@ def describe(recipe: Recipe, tried: Tried) -> str:
             f"graded           {'; '.join(graded) or 'nothing'}",
             f"rewards          {', '.join(map('{} x {:g}'.format, names, args.reward_weights or [1.0] * len(names)))}",
             *([] if recipe.advantage is None else [f"advantage        {name_of(recipe.advantage)}"]),
-            f"training         {len(problems.train)} prompts, {steps_of(args, len(problems.train))} steps",
+            f"training         {len(problems)} prompts, {steps_of(args, len(problems))} steps",
             f"a step           {rollouts} rollouts: {args.per_device_train_batch_size} per device x "
             f"{args.gradient_accumulation_steps} accumulated x {args.world_size} processes",
             f"a generation     {args.generation_batch_size // args.num_generations} prompts x {args.num_generations} "

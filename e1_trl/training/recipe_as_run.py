@@ -22,10 +22,11 @@ from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.recipe_arguments import RecipeArguments
 
 if TYPE_CHECKING:
+    from datasets import Dataset
+
     from e1_trl.answers.grade import Grader
     from e1_trl.answers.kinds import AnswerType
     from e1_trl.checkpoints.model_card import BaseModel
-    from e1_trl.training.data import Problems
     from e1_trl.training.groups import Advantage
     from e1_trl.training.rewards import Reward
 
@@ -64,7 +65,8 @@ class Recipe:
     args: E1Config
     model: ModelConfig
     facts: ModelFacts
-    problems: "Problems"
+    problems: "Dataset"  # to train on
+    evaluation: "Dataset | None"
     kind: "AnswerType"
     grader: "Grader"
     rewards: "list[Reward]"

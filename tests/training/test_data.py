@@ -17,7 +17,7 @@ from trl.scripts.utils import DatasetConfig
 from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.training.beforehand import check_datasets
 from e1_trl.training.config import E1Config
-from e1_trl.training.data import Problems, load, with_targets
+from e1_trl.training.data import load, with_targets
 from e1_trl.training.named_rewards import format_reward, make_rewards
 from e1_trl.training.recipe_as_run import E1ScriptArguments
 from e1_trl.training.rewards import Accuracy, Reward
@@ -42,7 +42,7 @@ def loaded(
     mixture: DatasetMixtureConfig | None = None,
     rewards: Sequence[Reward] = (),
     **fields: Any,
-) -> Problems:
+) -> tuple[Dataset, Dataset | None]:
     """The problems of a recipe with these fields."""
     recipe = E1ScriptArguments(**{"instruction": "", **fields})
     return load(recipe, mixture or DatasetMixtureConfig(), args or config(), tokenizer, rewards)
@@ -107,11 +107,11 @@ def test_what_is_evaluated_on_while_training_is_not_trained_on(
     write(tmp_path / "data" / "test.jsonl", rows[0])
     write(tmp_path / "aime2024.jsonl", rows[1])
     recipe = {"dataset_name": str(tmp_path / "data"), "decontaminate": ["aime2024"], "local_benchmarks": tmp_path}
-    trained = loaded(tokenizer, **recipe)
-    assert (trained.train["problem"], trained.evaluation) == (["a=0;a?", "a=2;a?", "a=3;a?"], None)
-    trained = loaded(tokenizer, config(eval_budgets=["8+8"]), **recipe)
-    assert trained.train["problem"] == ["a=2;a?", "a=3;a?"]
-    assert trained.evaluation is not None and trained.evaluation["problem"] == ["a=0;a?"]
+    train, evaluation = loaded(tokenizer, **recipe)
+    assert (train["problem"], evaluation) == (["a=0;a?", "a=2;a?", "a=3;a?"], None)
+    train, evaluation = loaded(tokenizer, config(eval_budgets=["8+8"]), **recipe)
+    assert train["problem"] == ["a=2;a?", "a=3;a?"]
+    assert evaluation is not None and evaluation["problem"] == ["a=0;a?"]
     assert "left out 1 of 3 problems: they occur in aime2024" in caplog.text
 
 
@@ -127,13 +127,13 @@ def test_trls_mixtures_and_its_datasets_with_a_gold_solution_are_read(
         datasets=[{"path": "json", "data_files": first}, {"path": "json", "data_files": second}], test_split_size=0.5
     )
     args = config(eval_strategy="steps", eval_steps=1)
-    problems = loaded(tokenizer, args, mixture)
+    train, evaluation = loaded(tokenizer, args, mixture)
     for _ in range(3):  # as every process of a run does
-        assert loaded(tokenizer, args, mixture).train["problem"] == problems.train["problem"]
-    assert problems.evaluation is not None
-    asked = {*problems.train["problem"], *problems.evaluation["problem"]}
-    assert (len(problems.train), len(problems.evaluation), len(asked)) == (3, 3, 6)
-    row = problems.train[0]
+        assert loaded(tokenizer, args, mixture)[0]["problem"] == train["problem"]
+    assert evaluation is not None
+    asked = {*train["problem"], *evaluation["problem"]}
+    assert (len(train), len(evaluation), len(asked)) == (3, 3, 6)
+    row = train[0]
     assert row["answers"] == [row["solution"]]
     assert [message["role"] for message in row["prompt"]] == ["system", "user"]
 
@@ -167,16 +167,16 @@ def test_a_file_is_trained_on_and_evaluated_on_in_slices_or_not_at_all(
         loaded(tokenizer, args, dataset_name=file)
     assert "\n" not in str(error.value)
     slices = {"dataset_train_split": "train[1:]", "dataset_test_split": "train[:1]"}
-    problems = loaded(tokenizer, args, dataset_name=file, **slices)
-    assert problems.evaluation is not None
-    assert (len(problems.train), len(problems.evaluation)) == (3, 1)
+    train, evaluation = loaded(tokenizer, args, dataset_name=file, **slices)
+    assert evaluation is not None
+    assert (len(train), len(evaluation)) == (3, 1)
 
 
 def test_a_reward_that_needs_no_answer_is_trained_on_problems_without(
     tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     name = write(tmp_path / "prompts.jsonl", {"prompt": "a=3;a?"})
-    assert len(loaded(tokenizer, dataset_name=name, reward_funcs=["think_format_reward"]).train) == 1
+    assert len(loaded(tokenizer, dataset_name=name, reward_funcs=["think_format_reward"])[0]) == 1
 
 
 @pytest.mark.parametrize(
@@ -250,5 +250,5 @@ def test_a_reward_for_length_is_refused_without_what_it_needs(
     recipe = {"rewards": [exact], "dataset_name": name}
     with pytest.raises(ValueError, match="the reward l1_exact needs prompts that ask for a length; set target"):
         loaded(tokenizer, **recipe)
-    told = loaded(tokenizer, **recipe, target="{uniform: [5, 9]}", target_prompt="<={target}").train
+    told, _ = loaded(tokenizer, **recipe, target="{uniform: [5, 9]}", target_prompt="<={target}")
     assert all(row["prompt"][0]["content"].endswith(f"<={row['target']}") and row["target"] <= 9 for row in told)
