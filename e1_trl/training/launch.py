@@ -136,6 +136,8 @@ def _choose_for_cpus(
     A dry run also goes without the GPUs that the recipe names. Its one process accumulates the batches of all of them,
     so that it shows the steps of the training.
     """
+    from accelerate.commands.config import default_config_file  # of `accelerate config`
+
     chosen = {}
     used = []
     named = read_mapping(resource("accelerate_configs", name)) if name else {"use_cpu": True}
@@ -143,7 +145,7 @@ def _choose_for_cpus(
     if is_dry:
         steps = read_value(BATCH[1], recipe.get(BATCH[1], getattr(TrlFields, BATCH[1])), Count)
         chosen = {"dtype": "float32", "fp16": "false"} if recipe.get("fp16") else {"dtype": "float32"}
-    if is_dry or (not name and not _is_configured()):
+    if is_dry or (not name and not os.path.isfile(default_config_file)):
         name = "cpu"
         used.append("accelerate_config cpu")
     if not {*PRECISION} & {*given} and (is_dry or all(recipe.get(each) is None for each in PRECISION)):
@@ -222,13 +224,6 @@ def _keep_batch(recipe: Mapping[str, Any], most: int, processes: int | None = No
     _, accumulation, meant = _read_batch(recipe, processes or most)
     number = max(each for each in range(1, most + 1) if accumulation * meant % each == 0)
     return f"--num_processes {number} --gradient_accumulation_steps {accumulation * meant // number}"
-
-
-def _is_configured() -> bool:
-    """Return whether `accelerate config` has set up this machine."""
-    from accelerate.commands.config import default_config_file
-
-    return os.path.isfile(default_config_file)
 
 
 def _count_gpus() -> int:
