@@ -25,7 +25,7 @@ from e1_trl.answers.programs.grader import ProgramGrader
 from e1_trl.answers.programs.sandbox.command import Isolation
 from e1_trl.answers.programs.sandbox.inside.zygote import PRELOADED
 from e1_trl.answers.programs.sandbox.process import Limits
-from e1_trl.answers.programs.suite import Case, Suite
+from e1_trl.answers.programs.suite import Case, Suite, Suites
 from e1_trl.report.markdown import table
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "answers" / "sandbox"))
@@ -85,7 +85,7 @@ def timed(grader: ProgramGrader, kinds: Sequence[Outcome], _: int = 0) -> float:
     # The number makes each another program: equal ones are run once.
     solutions = [f"```python\n{SOURCES[kind]}  # {number}\n```" for number, kind in enumerate(expected)]
     start = time.perf_counter()
-    grades = grader.grade(solutions, [[grader.suites.add(suite())]] * PROGRAMS)
+    grades = grader.grade(solutions, [[Suites().add(suite())]] * PROGRAMS)
     wall = time.perf_counter() - start
     if [grade.outcome for grade in grades] != expected:
         raise ValueError(f"{sum(g.outcome is not e for g, e in zip(grades, expected, strict=True))} grades are wrong")

@@ -105,5 +105,5 @@ def _accelerate(args: Any) -> Mapping[str, Any]:
         names = ("zero_stage", "offload_optimizer_device", "offload_param_device")
         settings = {name: value for name in names if (value := getattr(plugin, name)) is not None}
         return {"distributed_type": "DEEPSPEED", "num_processes": args.world_size, "deepspeed_config": settings}
-    shards = os.environ.get("ACCELERATE_USE_FSDP", "false") == "true"
+    shards = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
     return {"distributed_type": "FSDP" if shards else "MULTI_GPU", "num_processes": args.world_size}

@@ -81,6 +81,7 @@ def load_benchmark(
     own = replace(
         arguments,
         grader=benchmark.grader,
+        max_tests=0,  # all
         exclude=None,
         problem_column=benchmark.problem_column if folder is None else "problem",
         answer_column=benchmark.answer_column if folder is None else None,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from e1_trl.arguments import Natural
+from e1_trl.atomic import StoreError
 from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError
 
@@ -94,7 +95,9 @@ def check(folder: Path, results: Sequence[Path], name: str) -> "dict[str, tuple[
     found: dict[str, tuple[Path, pd.DataFrame]] = {}
     for result in results:
         answers = samples.read(result, samples.FIGURES)
-        run = json.loads((result / samples.FACTS).read_text())
+        if not (facts := result / samples.FACTS).is_file():
+            raise StoreError(f"{result} has no {samples.FACTS}, which says what was evaluated; name another folder")
+        run = json.loads(facts.read_text())
         if run["model"] != own or run["thinking_from"] is not None:
             raise UserError(
                 f"{result} is not an evaluation of the weights in {folder}: it is of {run['model']}, and they are "

@@ -19,7 +19,7 @@ from e1_trl.answers.arguments import GradingArguments
 from e1_trl.answers.grade import Outcome
 from e1_trl.atomic import StoreError, write_atomically
 from e1_trl.budget import Budget
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, one_line
 from e1_trl.report.conditions import SAMPLED_BY, Conditions
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def read(
 
 def _unreadable(file: Path, error: Exception) -> StoreError:
     return StoreError(
-        f"cannot read {file} ({str(error).splitlines()[0]}); delete it and run the evaluation again: it rewrites the "
+        f"cannot read {file} ({one_line(error)}); delete it and run the evaluation again: it rewrites the "
         "file without sampling"
     )
 

@@ -44,7 +44,8 @@ def oldest_driver() -> int:
     """Return the oldest driver for this PyTorch, or for the build to install instead of one without CUDA."""
     import torch
 
-    return OLDEST_DRIVER[min(13, int((torch.version.cuda or "13").partition(".")[0]))]
+    major = int((torch.version.cuda or "13").partition(".")[0])
+    return OLDEST_DRIVER[max(12, min(13, major))]
 
 
 def gpu_fault() -> str | None:

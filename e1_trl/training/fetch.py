@@ -5,6 +5,7 @@
 Runs on any machine that shares the Hub's cache with the node, as a login node does: it needs no GPU and loads no model.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from e1_trl.errors import UserError, run_command, user_errors
 from e1_trl.recipes import resource, shipped
 
 FORMATS = ["*.pt", "*.pth", "*.gguf", "*.onnx*", "*.h5", "*.msgpack", "*.ot"]  # weights that a training does not load
+KERNEL = re.compile(r"(?:.*\|)?([^/|]+/[^/@:]+)(?:@([^:]+))?(?::.*)?")  # an `attn_implementation` of the Hub
 PICKLED = "*.bin"
 # The machine that fetches needs no GPU, and uploads nothing.
 OVERRIDES = ("--use_cpu", "true", "--bf16", "false", "--fp16", "false", "--push_to_hub", "false")
@@ -46,6 +48,8 @@ def fetch(words: Sequence[str]) -> None:
     facts = ModelFacts.of(args, model.model_name_or_path)
     load(script_args, mixture, args, facts.tokenizer, rewards=[])
     fetch_model(model.model_name_or_path, model.model_revision)
+    if kernel := KERNEL.fullmatch(model.attn_implementation or ""):
+        fetch_model(*kernel.groups())
 
 
 def fetch_model(name: str, revision: str | None) -> None:

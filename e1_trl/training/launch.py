@@ -102,7 +102,7 @@ def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
         train = ["--config", str(file)]
     accelerate_config = options.accelerate_config or fields.get("accelerate_config")
     given = {*names_in(overrides)}
-    is_dry = said.pop("dry_run", False)
+    is_dry = said.pop("dry_run", fields.get("dry_run", False))
     processes = options.num_processes
     if not gpus:
         goes_without = is_dry and not options.accelerate_config

@@ -72,6 +72,8 @@ def test_a_build_of_pytorch_that_cannot_use_the_gpus_fails_and_says_why(
     assert fault is not None and "\n" not in fault
     assert "with driver 580.95.05, and" in fault and "for CUDA 13.0 cannot use them (" in fault
     assert "needs driver 580 or newer" in fault
+    monkeypatch.setattr(torch.version, "cuda", "11.8")
+    assert "needs driver 525 or newer" in str(gpu_fault())
     monkeypatch.setattr(torch.version, "cuda", None)
     row = preflight.pytorch()
     assert row.right is False and row.measured == gpu_fault()

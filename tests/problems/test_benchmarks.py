@@ -8,6 +8,7 @@ import pytest
 from conftest import DATA
 
 from e1_trl.answers.kinds import INSTRUCTION
+from e1_trl.answers.programs.suite import Suites
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import BENCHMARKS, Benchmark
 from e1_trl.problems.load import load_benchmark
@@ -43,6 +44,13 @@ def test_a_benchmark_knows_its_columns_and_where_the_answer_stands(
     monkeypatch.setitem(BENCHMARKS, "rows", benchmark)
     (row,) = load_benchmark("rows", ProblemArguments(problem_column="problem", instruction=""))[0]
     assert (row["prompt"], row["answers"]) == ([{"role": "user", "content": "2 + 2?"}], ["4"])
+
+    tests = [{"input": str(n), "output": str(n), "type": "stdin"} for n in range(20)]
+    write(tmp_path, "programs.jsonl", question="Echo it.", tests=tests)
+    benchmark = Benchmark(str(tmp_path / "programs.jsonl"), "train", None, "programs", "question", "tests")
+    monkeypatch.setitem(BENCHMARKS, "echo", benchmark)
+    (row,) = load_benchmark("echo", ProblemArguments(max_tests=15))[0]
+    assert len(Suites()[row["answers"][0]].cases) == 20  # all, whatever the dataset runs
 
     # Several required answers are one, not alternatives.
     write(tmp_path, "several.jsonl", question="1 + 1?", final_answer=["$(0, 2)$", "$(0, -2)$"])

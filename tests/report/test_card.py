@@ -9,6 +9,7 @@ from fabricated import cell, right, stored
 from hub_stub import faults, serving_hub
 from huggingface_hub import ModelCard
 
+from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import BudgetInfo
 from e1_trl.checkpoints.checkpoint import Checkpoint
@@ -106,6 +107,8 @@ def test_the_card_is_uploaded_beside_its_weights_and_nowhere_else(
 def test_numbers_that_are_not_this_models_are_refused_and_the_card_is_left(checkpoint: Path, tmp_path: Path) -> None:
     own, before = weights(checkpoint), contents(checkpoint)
     (tmp_path / "nothing").mkdir()
+    torn = evaluation(tmp_path / "torn", own)
+    (torn / "run.json").unlink()
     refused = {
         "is not an evaluation of the weights": [evaluation(tmp_path / "other", "0" * 16)],
         "it is of served": [evaluation(tmp_path / "served", f"served: e1, {own}")],
@@ -113,10 +116,11 @@ def test_numbers_that_are_not_this_models_are_refused_and_the_card_is_left(check
         "was sampled with logit_bias, not": [evaluation(tmp_path / "biased", own, logit_bias={"1": -100.0})],
         "was sampled with quantization, not": [evaluation(tmp_path / "fp8", own, engine={"quantization": "fp8"})],
         "is a second evaluation on gsm8k": [evaluation(tmp_path / name, own) for name in ("one", "two")],
+        "torn has no run.json, which says": [torn],
         "nothing is not an evaluation, and contains none": [tmp_path / "nothing"],
     }
     for expected, results in refused.items():
-        with pytest.raises(UserError, match=f"^[^\n]*{expected}[^\n]*$"):
+        with pytest.raises((UserError, StoreError), match=f"^[^\n]*{expected}[^\n]*$"):
             main([str(checkpoint), "--results", *map(str, results)])
     assert contents(checkpoint) == before
     with pytest.raises(UserError, match=r"^there is no [^\n]*budget.json, which a training with e1_trl writes$"):

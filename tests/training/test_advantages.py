@@ -252,7 +252,8 @@ def test_an_advantage_sees_the_column_of_lengths_that_no_reward_needs(
         args=args,
         model=ModelConfig("m"),
         facts=SimpleNamespace(tokenizer=None),
-        problems=SimpleNamespace(train=rows, evaluation=None),
+        problems=rows,
+        evaluation=None,
         grader=nullcontext(),
         rewards=[Accuracy(None)],  # type: ignore[arg-type]
         advantage=advantage,

@@ -23,6 +23,7 @@ from transformers import (
 )
 from trl import GRPOConfig
 
+from e1_trl.errors import UserError
 from e1_trl.training.callbacks import ResumedFields, RewardState, TokenLimit, generated_tokens, generation_of
 from e1_trl.training.groups import Group, GroupReward
 from e1_trl.training.lengths import Hapo, LaserD
@@ -133,6 +134,17 @@ def test_the_step_that_reaches_the_limit_is_the_last(tokens: int | None, ends: b
         resumed, control = TrainerState(global_step=1, max_steps=steps, log_history=state.log_history), TrainerControl()
         TokenLimit(tokens).on_train_begin(arguments(), resumed, control)
         assert control.should_training_stop is is_finished
+
+
+def test_a_limit_of_tokens_is_not_counted_by_another_batch_than_sampled_them() -> None:
+    first = TrainerState(max_steps=9)
+    TokenLimit(500).on_train_begin(arguments(), first, TrainerControl())
+    saved = {"log_history": [{"step": 1, **LOGGED}], "stateful_callbacks": first.stateful_callbacks}
+    TokenLimit(500).on_train_begin(arguments(), TrainerState(global_step=1, max_steps=9, **saved), TrainerControl())
+    other = TrainerState(global_step=1, max_steps=9, **saved)
+    with pytest.raises(UserError, match=r"generations of 8 rollouts for 1 steps; this run has 8 rollouts for 2 steps"):
+        TokenLimit(500).on_train_begin(arguments(iterations=2), other, TrainerControl())
+    TokenLimit(None).on_train_begin(arguments(iterations=2), other, TrainerControl())
 
 
 class Rollouts(TrainerCallback):
