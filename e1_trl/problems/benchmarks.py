@@ -6,6 +6,7 @@ can name them.
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from e1_trl.arguments import find
 from e1_trl.errors import UserError
@@ -24,6 +25,8 @@ class Benchmark:
         samples: answers per problem, whose accuracies are averaged (avg@k).
         temperature, top_p: of the sampling.
     """
+
+    max_tests: ClassVar[int] = 0  # all tests of a program
 
     hub_id: str
     split: str = "test"

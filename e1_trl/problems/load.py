@@ -81,7 +81,7 @@ def load_benchmark(
     own = replace(
         arguments,
         grader=benchmark.grader,
-        max_tests=0,  # all
+        max_tests=benchmark.max_tests,
         exclude=None,
         problem_column=benchmark.problem_column if folder is None else "problem",
         answer_column=benchmark.answer_column if folder is None else None,

@@ -106,10 +106,8 @@ class TokenLimit(TrainerCallback, ExportableState):
 
     Budgets change the cost of a step, so trainings are compared by tokens. As at `max_steps`, an evaluation and a
     checkpoint follow if their strategy is `steps`; by epochs they follow anyway. A finished training that resumes ends
-    at once, at `max_steps` too, which Transformers compares only after a step.
-
-    Raises:
-        UserError: a resumed training has another generation batch, by which its logged means cannot be counted.
+    at once, at `max_steps` too, which Transformers compares only after a step. With another generation batch it is
+    refused, since logged means would be counted by the wrong one.
     """
 
     def __init__(self, tokens: int | None):
@@ -136,10 +134,8 @@ class TokenLimit(TrainerCallback, ExportableState):
         if not self._is_reached(args, state):
             return
         control.should_training_stop = True
-        if args.eval_strategy == IntervalStrategy.STEPS:
-            control.should_evaluate = True
-        if args.save_strategy == SaveStrategy.STEPS:
-            control.should_save = True
+        control.should_evaluate |= args.eval_strategy == IntervalStrategy.STEPS
+        control.should_save |= args.save_strategy == SaveStrategy.STEPS
 
 
 class RewardState(TrainerCallback, ExportableState):

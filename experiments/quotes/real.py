@@ -11,7 +11,7 @@ from experiments.results import Difference, Results
 
 BASES = (1, 2)
 CUT = "grpo_cut"
-LONG, PLAIN = f"{TAUGHT}_{E1}", f"{TAUGHT}_free"  # trained from long thoughts
+LONG, PLAIN, SHORT = (f"{TAUGHT}_{each}" for each in (E1, "free", "cut"))  # trained from long thoughts
 WIDE = BUDGETS[2]  # at which E1 is
 
 
@@ -36,33 +36,26 @@ def methods(rows: Rows, base: int, one: str, other: str, budget: str = TIGHT, sy
     return less(rows.values(base, system, one, budget) - rows.values(base, system, other, budget))
 
 
-def mean(rows: Rows, base: int, system: str, name: str) -> float:
-    """Mean over the seeds of a number of the answers without a budget."""
-    return fmean(row[name] for row in rows.of(base, system, FREE, None))
-
-
 def readme(results: Results) -> Iterator[str]:
     """Cells of the README's table, of each base: models before and after a training, and differences of methods."""
     rows = read(results)
     for base in BASES:
-        for before, after, tight in ((TAUGHT, LONG, WIDE), (TAUGHT, PLAIN, WIDE), (BASE, E1, TIGHT)):
-            for asked in (("separate", tight), (FREE, None)):
-                yield gain(rows, base, before, after, *asked)
+        for after in (LONG, PLAIN):
+            for asked in (("separate", WIDE), (FREE, None)):
+                yield gain(rows, base, TAUGHT, after, *asked)
+        if base == 1:
+            yield "; ".join(gain(rows, base, TAUGHT, SHORT, *asked) for asked in (("separate", WIDE), (FREE, None)))
         for pair in (("separate", "s1"), ("s1", "truncation")):
             first, second = (methods(rows, base, *pair, WIDE, system) for system in (TAUGHT, LONG))
             yield f"| {first:+}, {second:+} |"
 
 
 def gain(rows: Rows, base: int, before: str, after: str, method: str, budget: str | None) -> str:
-    """Accuracy before and after a training, with the interval of the difference; of E1 from long ones the thinking."""
+    """Accuracy before and after a training, with the interval of the difference."""
     systems = (before, after)
     ends = (fmean(row["accuracy"] for row in rows.of(base, system, method, budget)) for system in systems)
     lead = less(*(rows.values(base, system, method, budget) for system in reversed(systems)))
-    text = f"{' → '.join(f'{end:.1%}' for end in ends)} ({lead.interval('+')})"
-    if budget is not None or after != LONG:
-        return text
-    first, second = (mean(rows, base, system, "mean_thinking_tokens") for system in systems)
-    return f"{text}, thinking {1 - second / first:.0%} less"
+    return f"{' → '.join(f'{end:.1%}' for end in ends)} ({lead.interval('+')})"
 
 
 def levels(rows: Rows) -> str:
@@ -90,6 +83,7 @@ def page(results: Results) -> Iterator[str]:
     yield from trainings(rows)
     yield from long_thoughts(rows)
     yield from plain_grpo(rows)
+    yield from plain_cut(rows)
     yield from cut(rows)
     trained = [row for row in rows.rows if (row["base"], row["method"]) == (2, FREE) and row["system"] != BASE]
     first, second = sorted(row["truncated_ratio"] for row in trained)[-2:]
@@ -145,7 +139,6 @@ def long_thoughts(rows: Rows) -> Iterator[str]:
     leads_all = all(each.low > 0 for own in leads for each in own)
     yield f"it {'leads' if leads_all else 'does not lead'} *taught* at every budget"
     yield f"at {at} by {leads[2][0].points:.1f} points ({leads[2][0].interval()}) on base 1 and {leads[2][1]} on base 2"
-    yield f"without a budget by {leads[4][0]} and {leads[4][1]}"
     bare = list(zip(*both("separate", at, name="unboxed_ratio"), strict=True))
     yield f"*taught* leaves {pair(bare[0])} of its answers without a box, most cut, and *taught_e1* {pair(bare[1])}"
     behind = [
@@ -163,16 +156,22 @@ def plain_grpo(rows: Rows) -> Iterator[str]:
     ]
     leads_all = all(each.low > 0 for own in at for each in own)
     yield f"it {'leads' if leads_all else 'does not lead'} plain GRPO at every budget"
-    for asked in (("separate", WIDE), (FREE, None)):
-        right = " and ".join(f"{100 * rows.of(base, PLAIN, *asked)[0]['accuracy']:.1f}" for base in BASES)
-        leads = [less(rows.values(base, LONG, *asked), rows.values(base, PLAIN, *asked)) for base in BASES]
-        signs = ["+" if lead.low < 0 else "" for lead in leads]
-        yield f"on {right}%"
-        if asked[1]:
-            yield f"by {' and '.join(f'{lead.points:.1f}' for lead in leads)} points at {WIDE}"
-        yield " and ".join(
-            f"{lead.points:.1f} ({lead.interval(sign)})" for lead, sign in zip(leads, signs, strict=True)
-        )
+    asked = ("separate", WIDE)
+    leads = [less(rows.values(base, LONG, *asked), rows.values(base, PLAIN, *asked)) for base in BASES]
+    right = [100 * rows.of(base, PLAIN, *asked)[0]["accuracy"] for base in BASES]
+    yield f"on {right[0]:.1f} and {right[1]:.1f}%"
+    yield f"by {' and '.join(f'{lead.points:.1f}' for lead in leads)} points at {WIDE}"
+    yield " and ".join(f"{lead.points:.1f} ({lead.interval()})" for lead in leads)
+
+
+def plain_cut(rows: Rows) -> Iterator[str]:
+    """Plain GRPO from *taught* with a cut at as many tokens as E1 has in both parts, on base 1, next to E1."""
+    asked = ((SHORT, "separate"), (LONG, "separate"), (SHORT, "truncation"))
+    theirs, ours, truncated = (f"{rows.of(1, *each, WIDE)[0]['accuracy']:.1%}" for each in asked)
+    yield f"right on {theirs} at {WIDE}, E1 on {ours}"
+    yield f"truncated at 32 tokens it is right on {truncated}"
+    lead = less(*(rows.values(1, name, "separate", WIDE) for name in (LONG, SHORT)))
+    yield f"{lead.points:.1f} ({lead.interval('+')})"
 
 
 def trainings(rows: Rows) -> Iterator[str]:
