@@ -465,6 +465,8 @@ DISKS = [
     ("E1-Math-1.5B", "zero2", {"save_total_limit": None, "save_steps": 0.1}, 10 * 1.777e9 * 16 + 1.777e9 * 2),
     ("E1-Math-1.5B", "zero2", {"max_steps": 4, "save_steps": 2}, 2 * 1.777e9 * 16 + 1.777e9 * 2),
     ("E1-Math-1.5B", "zero2", {"max_steps": -1}, 4 * 1.777e9 * 16 + 1.777e9 * 2),
+    ("E1-Math-1.5B", "zero2", {"save_total_limit": 1}, 2 * 1.777e9 * 16 + 1.777e9 * 2),
+    ("E1-Math-1.5B", "zero2", {"save_total_limit": 1, "load_best_model_at_end": True}, 3 * 1.777e9 * 16 + 1.777e9 * 2),
     ("E1-Math-1.5B", "zero2", {"save_strategy": "no"}, 1.777e9 * 2),
 ]
 

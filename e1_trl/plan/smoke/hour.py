@@ -124,7 +124,8 @@ class Hour:
         used = [0]
 
         def is_enough() -> bool:
-            used.extend(card.used for card in visible_cards()[: len(self.cards)])
+            known = [card.used for card in visible_cards() if card.bytes]
+            used.extend(known[: len(self.cards)])
             if stop is None or not stop.is_file():
                 return False
             time.sleep(OTHERS)
