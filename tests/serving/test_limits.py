@@ -24,10 +24,18 @@ PLAIN, OPENED, BEGUN = (
 )
 
 
-def limits_of(prompts: list[list[int]], budget: str, context: int = 64, marker: Marker = MARKER) -> Limits:
+def limits_of(
+    prompts: list[list[int]],
+    budget: str,
+    context: int = 64,
+    marker: Marker = MARKER,
+    excess: int = 0,
+    total: int | None = None,
+) -> Limits:
     upstream: Any = None  # is not asked
-    model = Model(upstream, ThinkingClose(marker, context), BudgetPresets("nano", Budget(0, 8), {}))
-    return asyncio.run(model.limit(ParsedRequest(Budget.parse(budget), None, "nano", {"prompt": prompts})))
+    model = Model(upstream, ThinkingClose(marker, context), BudgetPresets("nano", Budget(0, 8), {}), excess)
+    asked = replace(Budget.parse(budget), total=total)
+    return asyncio.run(model.limit(ParsedRequest(asked, None, "nano", {"prompt": prompts})))
 
 
 @pytest.mark.parametrize(
@@ -47,6 +55,13 @@ def test_budgets_become_limits_of_one_request(
 ) -> None:
     fields = limits_of([prompt], budget).fields
     assert (fields.get("thinking_token_budget"), fields["max_tokens"]) == (thinking, tokens)
+
+
+def test_a_total_bounds_both_parts_and_what_vllm_lets_a_thinking_have_beyond_its_budget_is_kept_back() -> None:
+    assert limits_of([[2, 4]], "8+6", total=10).fields["max_tokens"] == 10
+    assert limits_of([[2, 4]], "8+6", excess=2).fields == {"thinking_token_budget": 6, "max_tokens": 15}
+    without = limits_of([[2, 4]], "2+6", excess=2)
+    assert (without.thinking, without.fields["thinking_token_budget"]) == (0, 0)
 
 
 def test_presets_are_a_models_budget_without_its_total_and_the_sampling_that_is_named(tmp_path: Path) -> None:
