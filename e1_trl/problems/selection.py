@@ -23,6 +23,7 @@ SHORTEST = 40  # characters, normalised, of a text that is also found inside a l
 COMMANDS = {"≤": "le", "≥": "ge", "≠": "ne", "×": "times", "÷": "div", "·": "cdot", "⋅": "cdot", "°": "circ", "π": "pi"}
 COMMANDS |= {"∞": "infty", "±": "pm", "…": "dots", "√": "sqrt", "−": "-", "–": "-", "—": "-"}
 SYMBOLS = str.maketrans(COMMANDS)
+SCRIPTS = {"^": re.compile("[⁰¹²³⁴-⁹]+"), "_": re.compile("[₀-₉]+")}
 SHORT = reprlib.Repr()
 SHORT.maxstring = 200
 # What LaTeX writes in several ways, or for the eye alone. Operators stay: they tell 2 - 3 from 2 + 3.
@@ -33,7 +34,8 @@ STYLE = re.compile(
     | (?<=\\[lg]e)q(?:slant)?(?![a-z])   # \leqslant is \le
     | \[/?[bi]\]                         # italics on forums
     | (?<!\d)\.|\.(?!\d)                # a full stop, no decimal point
-    | [\s$&^_,;:?'"`‘’“”~{}()\[\]\\]
+    | [\^_]\s*\{\s*\} | \^(?=\s*\{?\s*(?:\\circ|circ)) | _{2,} | \\_
+    | [\s$&,;:?'"`‘’“”~{}()\[\]\\]
     """,
     re.VERBOSE,
 )
@@ -76,6 +78,8 @@ def _without(problems: "Dataset", named: list[bool], why: str, remedy: str = "")
 def normalised(text: str) -> str:
     """Remove from a text what two copies of one problem may differ in: case, spacing, punctuation, LaTeX style."""
     plain = text.translate(SYMBOLS).replace("...", "dots")
+    for sign, digits in SCRIPTS.items():
+        plain = digits.sub(rf"{sign}\g<0>", plain)
     return STYLE.sub("", unicodedata.normalize("NFKC", plain).casefold())
 
 

@@ -127,15 +127,15 @@ class TokenLimit(TrainerCallback, ExportableState):
         saved = state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).get("generation")
         if self.tokens is not None and state.global_step and saved not in (None, "", self.generation):
             raise UserError(f"max_generated_tokens counts generations of {saved}; this run has {self.generation}")
+        self.generation = saved or self.generation  # the first stays, if one without a limit follows
         state.stateful_callbacks[type(self).__name__] = self.state()
         control.should_training_stop |= state.global_step >= state.max_steps or self._is_reached(args, state)
 
     def on_log(self, args: GRPOConfig, state: TrainerState, control: Any, **_: Any) -> None:
-        if not self._is_reached(args, state):
-            return
-        control.should_training_stop = True
-        control.should_evaluate |= args.eval_strategy == IntervalStrategy.STEPS
-        control.should_save |= args.save_strategy == SaveStrategy.STEPS
+        if self._is_reached(args, state):
+            control.should_training_stop = True
+            control.should_evaluate |= args.eval_strategy == IntervalStrategy.STEPS
+            control.should_save |= args.save_strategy == SaveStrategy.STEPS
 
 
 class RewardState(TrainerCallback, ExportableState):

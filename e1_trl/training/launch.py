@@ -90,7 +90,7 @@ def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
     """
     options, overrides = _launcher().parse_known_args(argv)
     parser = CommandParser("e1 train", "", "")
-    parser.add_argument("--dry_run", hint=bool, nargs="?", const=True, help="As in a recipe.")
+    parser.add_argument("--dry_run", nargs="?", const="true", help="As in a recipe.")
     parser.add_argument(f"--{BATCH[1]}", hint=Count, help="As in a recipe.")
     said = {name: value for name, value in vars(parser.parse_known_args(overrides)[0]).items() if value is not None}
     gpus = _count_gpus() if gpus is None else gpus
@@ -102,7 +102,7 @@ def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
         train = ["--config", str(file)]
     accelerate_config = options.accelerate_config or fields.get("accelerate_config")
     given = {*names_in(overrides)}
-    is_dry = said.pop("dry_run", fields.get("dry_run", False))
+    is_dry = str(said.pop("dry_run", fields.get("dry_run"))).lower() in ("true", "t", "yes", "y", "1")
     processes = options.num_processes
     if not gpus:
         goes_without = is_dry and not options.accelerate_config

@@ -51,7 +51,9 @@ CASES = {
         C: r"""
             \frac{R}{r} → R/r | A-a → A - a | n = 5 → N = 5 | 5 → N = 5 | c → C | \pi R^2 → \pi R^2 | GMm → G M m |
             r_1 + R_2 → R_2+r_1 | f'(x)=2x → 2x | y'=2y → y'-2y=0 | x^{\prime\prime}+x=0 → x''+x=0 | K → k = K |
-            5 meters → 5 Meters | \omega \Omega x → x\Omega\omega
+            5 meters → 5 Meters | \omega \Omega x → x\Omega\omega | \frac{2mMgh}{m+M} → \frac{2 M m g h}{M+m} |
+            GMmR/r → \frac{G M m R}{r} | E \exp(-t/(RC)) → E e^{-t/(RC)} | \frac{\mathrm{R}}{\mathrm{r}} → \frac{R}{r} |
+            2\mathit{R}r → 2Rr | \text{Bob} → Bob | \text{Aa} → Aa
         """,
         W: r"""
             r/R → R/r | R - r → r - R | n(N-1) → N(n-1) | Gmm → GMm | x+2X → X+2x | y=2y → y'-2y=0 | 2ab+A → 2Ab+a |
@@ -63,6 +65,8 @@ CASES = {
             \frac{\sqrt{3}}{2}s → \frac{s\sqrt{3}}{2} | \frac{1}{2}ab → \frac{ab}{2} | \frac{4}{3}m → \frac{4m}{3} |
             \frac{1}{3}\pi r^2h → \frac{\pi r^2h}{3} | \frac{v}{2}t → \frac{vt}{2} | 1-2t → -2t+1 | n+3m → 3m+n |
             2\pi h r → 2\pi rh | x^2h → hx^2 | 2x\text{ cm} → 2x | 3n\text{ apples} → 3n | 2\pi r\text{ cm} → 2\pi r |
+            S=\sum_{k=1}^{n-1} k = \frac{n(n-1)}{2} → \frac{n(n-1)}{2} | 3\text{ m} → 3 m | 3 \mathrm{~m} → 3 m |
+            \sum_{k=0}^\infty x^k=\frac{1}{1-x} → \frac{1}{1-x} | $4x+1$\text{ cm} → 4x+1 | 10\text{ g} → 10g |
             5 → x = 5 cm | 6\text{ m} → 6 | 2x \text{ cm}^2 → 2x
         """,
         W: r"""
@@ -72,6 +76,8 @@ CASES = {
     "ranges, lists and choices": {
         C: r"""
             x \in \{2,5\} → 2, 5 | x=2 \text{ or } x=5 → 2, 5 | 2<x<5 → (2,5) | (2,5) → 2<x<5 | (B) 7 → B |
+            \text{(D) Both A and B.} → D |
+            \textbf{(D)}\ 37^\circ C. → D |
             (B) P(A) = 3 → B | \langle 1,2\rangle → \langle 1, 2 \rangle |
             \langle 1,\frac12\rangle → \langle 1,0.5\rangle |
             \lbrace 1,2\rbrace → \{1,2\} | 5=x → x=5 | -1=k → k=-1 | \text{A, C, D} → A, C, D | 5 → 5^\circ

@@ -53,6 +53,7 @@ def test_a_resume_of_five_thousand_answers_of_five_hundred_tokens_at_six_budgets
     work, rng = prepared(nano_data, tmp_path / "out"), random.Random(0)
     ids = AutoTokenizer.from_pretrained(BASE).encode("0123456789+-=;", add_special_tokens=False)
     with Store.open(tmp_path / "out", work.facts) as store:
+        store.bind()
         for place in work.plan.places():
             tree, stored = work.plan.tree(*place, ()), []
             while requests := tree.requests():

@@ -328,6 +328,8 @@ def test_problems_that_are_evaluated_on_are_not_trained_on(caplog: pytest.LogCap
     asked = [[{"role": "user", "content": f"Solve. {text} Box it: \\boxed{{}}"}] for text in (long, "1 + 1?", long[1:])]
     left = decontaminate(make([{"prompt": each, "answer": "1"} for each in asked]), of("1+1?", long.lower()), "math500")
     assert left["prompt"][:] == asked[1:]
+    scripts = ("Find $2^{10}$ modulo 7.", "Find $210$ modulo 7.", "What is $12_3$?", "What is $123$?")
+    assert len(decontaminate(of(*scripts), of(*scripts[::2]), "math500")) == 2
     spelt = of(r"Find $\big(2-x^2\big)\cdot 90^\circ$ if $x\ge\pi$, \ldots, \operatorname{gcd}(x)")
     assert (
         len(

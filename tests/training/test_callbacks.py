@@ -145,6 +145,8 @@ def test_a_limit_of_tokens_is_not_counted_by_another_batch_than_sampled_them() -
     with pytest.raises(UserError, match=r"generations of 8 rollouts for 1 steps; this run has 8 rollouts for 2 steps"):
         TokenLimit(500).on_train_begin(arguments(iterations=2), other, TrainerControl())
     TokenLimit(None).on_train_begin(arguments(iterations=2), other, TrainerControl())
+    with pytest.raises(UserError, match="generations of 8 rollouts for 1 steps"):  # also after one without a limit
+        TokenLimit(500).on_train_begin(arguments(iterations=2), other, TrainerControl())
 
 
 class Rollouts(TrainerCallback):

@@ -40,8 +40,11 @@ def as_written(text: str) -> str:
 def read(boxed: str, whole: bool = False) -> Forms:
     """Parse the content of a box; as a `whole`, its last letter is a variable, and no unit that would be dropped."""
     latex = readable(boxed)
-    latex = "{" + LAST_WORDS.sub("", latex.strip(" $.")) + "}" if whole else latex
+    latex = "{" + LAST_WORDS.sub("", latex.strip(" $.")).strip(" $.") + "}" if whole else latex
     forms = _read(latex)
+    if whole and forms and isinstance(forms[0], sympy.FiniteSet) and len(forms[0].args) == 1:
+        inner = forms[0].args[0]  # of the braces
+        forms = [inner if isinstance(inner, Boolean) else forms[0], *forms[1:]]
     if not is_read(forms) and (signed := write_both_signs(latex)) != latex:
         return _read(signed)
     if not is_read(forms) and (side := last_side(latex)):  # `P(A \mid B) = \frac{1}{2}`

@@ -59,6 +59,7 @@ RANGE = re.compile(r"[<>]|\\[lg](?:eq?|t|eqslant)(?![a-zA-Z])|\\in\s*(?:\\left)?
 ALTERNATIVE = re.compile(r"\\text\s*\{\s*OR\s*\}")
 # A variable at the end, which math-verify takes for a unit.
 VARIABLE_LAST = re.compile(r"(?:[0-9}]|(?<![a-zA-Z\\])[a-zA-Z](?=\s))\s*(?:[a-z]|ab|bc|rs)\s*\$?\s*$")
+UNIT = re.compile(r"\\(?:text|mathrm|mbox)\s*\{[~\s]*([a-zA-Z]+)\s*\}[\s$]*$")
 OPTION = re.compile(r"^(\s*\\(?:text|mathrm)\s*\{)?\s*(?:[Oo]ption|[Cc]hoice|[Aa]nswer):?\s")
 BASE = re.compile(r"(?<=[0-9])_\s*+\{?\s*+([0-9]+)")
 DECIMAL = re.compile(r"[0-9]+\.[0-9]+(?:e[-+]?[0-9]{1,3}(?![0-9]))?")  # as sympy writes it
@@ -183,7 +184,10 @@ def _compare(forms: Forms, text: str, reference: str) -> Outcome:
     if EULERS_NUMBER.search(E_NOTATION.sub("", reference)) and E_NOTATION.search(text):
         return _compare(read(spaced := E_NOTATION.sub(r" e \1", text)), spaced, reference)
     gold = read(reference)
-    if VARIABLE_LAST.search(reference) or has_variables(gold):
+    unit = UNIT.search(text)  # as the accepted answer may have it without a command
+    if not (unit and reference.rstrip(" $").endswith(unit[1])) and (
+        VARIABLE_LAST.search(reference) or has_variables(gold)
+    ):
         whole = (read(reference, True), read(text, True))
         gold, forms = whole if all(map(is_read, whole)) else (gold, forms)
     if not are_equal(gold, forms):
@@ -239,6 +243,8 @@ def _compare_otherwise(text: str, reference: str) -> Outcome:
 
 def _differ_in_symbols(text: str, reference: str) -> bool:
     """Return whether two equal answers differ if `R` is not `r`, and `x'` not `x`."""
+    if "{" in text + reference and (asked := words(reference)) and asked == words(text):
+        return False
     if split_choice(reference) or not (renamed := rename_symbols(text, reference)):
         return False
     read_twice = [[read(each, whole) for each in renamed] for whole in (False, True)]

@@ -52,10 +52,10 @@ SHAPES = {"number": "n", "other": "x", "approximation": "=", "!": "!"}
 SHAPES |= dict.fromkeys("+-*/:×÷·⋅•∗", "o")
 SHAPES |= {rf"\{name}": "o" for name in ("cdot", "times", "div", "ast", "star", "bullet")}
 SHAPES |= {rf"\{name}": "f" for name in ("binom", "gcd", "lcm", "min", "max")}
-ARITHMETIC = re.compile(r"n\)*o?(?:n(?![x^{(\\f])|\(n\))|n[\^!]|f[{(]n")
+ARITHMETIC = re.compile(r"n\)*o?(?:n(?![x^{(\\f])|\(n\))|n[\^!]|f[{(]n[,}]\{?n[)}]")
 DECORATION = re.compile(
     r"\\?\$|\\(?:text|mathrm|mbox)\s*\{[^{}0-9]*\}|(?<=[0-9])\\[,;:! ](?=[0-9]{3}(?![0-9]))"
-    r"|\\(?:left|right)(?![a-zA-Z])|(?<![\\a-zA-Z])[a-zA-Z]{4,}"
+    r"|\\ |\\(?:left|right)(?![a-zA-Z])|(?<![\\a-zA-Z])[a-zA-Z]{4,}"
 )
 # How sums, equals signs, fractions, products and spaces are written otherwise.
 OTHERWISE: list[tuple[re.Pattern[str], Any]] = [
@@ -64,7 +64,7 @@ OTHERWISE: list[tuple[re.Pattern[str], Any]] = [
     (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
     (re.compile(r"(?<=[0-9])\s*x\s*(?=[0-9])"), r"\\times "),
     (DECORATION, ""),
-    (re.compile(r"\\[,;:! ]|~"), " "),
+    (re.compile(r"\\[,;:!]|~"), " "),
 ]
 
 
@@ -203,7 +203,7 @@ def works_out(latex: str) -> bool:
         if token.lastgroup == "number" and not _is_in(Terms.INTEGERS, token):
             return True
         if token.lastgroup != "space":
-            shapes.append(SHAPES.get(token[0]) or SHAPES.get(str(token.lastgroup), token[0].lstrip("\\")[:1]))
+            shapes.append(SHAPES.get(token[0]) or SHAPES.get(str(token.lastgroup), token[0].lstrip("\\")[:1] or ","))
     return bool(ARITHMETIC.search("".join(shapes)))
 
 

@@ -21,7 +21,9 @@ UNITS = re.compile(  # after a number, at the end or in front of another answer
     rf"(?:(?<=[0-9}}])|(?<=\\pi)|(?<=\\circ))\s*(?:\\[,;: ]\s*)?{WORDS}(?:\s*(?:/|\\cdot|\\times|\\[,;: ])?\s*{WORDS})*"
     r"(?=\s*(?:$|[,;]|\\text\s*\{\s*(?:and|or)\s*\}))"
 )
-LAST_WORDS = re.compile(rf"(?<=[a-zA-Z0-9)}}])(?:\s|\\[,;: ])*{WORDS}(?:\s*(?:/|\\cdot|\\times|\\[,;: ])?\s*{WORDS})*$")
+LAST_WORDS = re.compile(
+    rf"(?<=[a-zA-Z0-9)}}$])(?:\s|\\[,;: ])*{WORDS}(?:\s*(?:/|\\cdot|\\times|\\[,;: ])?\s*{WORDS})*$"
+)
 ONE_WORD = re.compile(r"[^\\]*\\[a-z]+\s*\{(?:[^{}]|\{[^{}]*\})*\}")
 # Applied in this order.
 SPELLINGS = [
@@ -97,7 +99,7 @@ CHOICE = re.compile(
     r"^\s*(?:\\(?:text|math)(?:bf|rm|it)?\s*\{\s*\(?([A-J])(?:[).:]\s*\}|\}\s*[).:])|\(?([A-J])[).:]\s)\s*(\S.*)$",
     re.DOTALL,
 )
-CHOICES = re.compile(r"(?<![a-zA-Z(])\(?[A-J][).:](?![a-zA-Z0-9])")
+CHOICES = re.compile(r"(?<![a-zA-Z(])\(?[A-J](?:\)(?![a-zA-Z0-9])|[.:]\s+\S)")
 LETTER = re.compile(r"^\W*(?:(?:text|math)(?:bf|rm|it)?\W*)?([A-J])\W*$")
 WRAPPED = re.compile(r"^\s*\\(?:text|math)(?:bf|rm|it)?\s*\{([^{}]*)\}\s*$")
 THOUSANDS = re.compile(r"(?<![0-9.,])(?<!\{,\})[1-9][0-9]{0,2}(?:(?:,|\{,\})[0-9]{3})++(?!,?[0-9])")
@@ -110,6 +112,7 @@ SYMBOL = re.compile(
     rf"\\(?:text|mbox|math|operatorname)[a-z]*\s*\{{[^{{}}]*\}}|(?!{GREEK})\\[a-z]+|[a-z]{{4,}}|((?:\\[a-z]+|[a-z])'*)",
     re.IGNORECASE,
 )
+STYLED = re.compile(r"\\(?:text|mbox|math)(?:rm|it|bf|sf)?\s*\{\s*([a-zA-Z]{1,2})\s*\}")  # letters in another type
 UNUSED = "qzyxuwkjpvnsr"
 MARKUP = re.compile(r"\\(?:text|math)[a-z]*|[\s{}$.]")
 PLUS_MINUS = re.compile(r"\\pm(?![a-zA-Z])")
@@ -159,11 +162,16 @@ def rename_symbols(text: str, reference: str) -> tuple[str, str] | None:
 
     Returns the answer and the accepted one with these letters; None if the accepted one has no such symbols.
     """
-    texts = [_respelled(each) for each in (text, reference)]
+    texts = [STYLED.sub(r" \1 ", _respelled(each)) for each in (text, reference)]
     kinds = Counter(symbol.rstrip("'").lower() for symbol in set(SYMBOL.findall(texts[1])))
-    confused = sorted({symbol for symbol in SYMBOL.findall(texts[1]) if kinds[symbol.rstrip("'").lower()] > 1})
+    symbols = {*SYMBOL.findall(texts[1])} - {"e", "i"}  # which are numbers
+    confused = sorted(symbol for symbol in symbols if kinds[symbol.rstrip("'").lower()] > 1)
     taken = {letter.lower() for each in texts for letter in each}
     names = dict(zip(confused, (letter for letter in UNUSED if letter not in taken), strict=False))
+    letters = "".join({symbol for each in texts for symbol in SYMBOL.findall(each) if len(symbol) == 1})
+    if letters:  # `Mmgh` is a product of the letters of the accepted answer, and no word
+        run = rf"(?<![a-zA-Z\\\\])[{letters}]{{4,}}(?![a-zA-Z])"
+        texts = [re.sub(run, lambda product: " ".join(product[0]), each) for each in texts]
     text, reference = (SYMBOL.sub(lambda symbol: names.get(symbol[1], symbol[0]), each) for each in texts)
     return (text, reference) if names else None
 
