@@ -99,7 +99,7 @@ class Store:
         text = json.dumps(self._facts, indent=1) + "\n"
         if not file.exists():
             if self.count():
-                raise StoreError(f"{self._folder} has lost its {FACTS}, so nothing says how its samples were drawn")
+                raise StoreError(f"{self._folder} has lost {FACTS}, which says how it was sampled; name another folder")
             write_atomically(file, text)
 
     def add(self, segments: Iterable[StoredSegment]) -> None:

@@ -122,7 +122,7 @@ def test_settings_bind_from_when_sampling_begins_whatever_becomes_of_the_segment
 
 def test_samples_without_their_settings_are_not_taken_for_those_of_others(tmp_path: Path) -> None:
     write(tmp_path, leg(0))
-    with pytest.raises(StoreError, match=r"lost its run\.json"), Store.open(tmp_path, {**SETTINGS, "seed": 1}) as store:
+    with pytest.raises(StoreError, match=r"lost run\.json"), Store.open(tmp_path, {**SETTINGS, "seed": 1}) as store:
         store.bind()
 
 
