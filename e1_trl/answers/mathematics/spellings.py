@@ -168,12 +168,14 @@ def rename_symbols(text: str, reference: str) -> tuple[str, str] | None:
     confused = sorted(symbol for symbol in symbols if kinds[symbol.rstrip("'").lower()] > 1)
     taken = {letter.lower() for each in texts for letter in each}
     names = dict(zip(confused, (letter for letter in UNUSED if letter not in taken), strict=False))
-    letters = "".join({symbol for each in texts for symbol in SYMBOL.findall(each) if len(symbol) == 1})
-    if letters:  # `Mmgh` is a product of the letters of the accepted answer, and no word
-        run = rf"(?<![a-zA-Z\\\\])[{letters}]{{4,}}(?![a-zA-Z])"
-        texts = [re.sub(run, lambda product: " ".join(product[0]), each) for each in texts]
+    if not names:
+        return None
+    single = "".join({symbol for each in texts for symbol in SYMBOL.findall(each) if len(symbol) == 1})
+    if single:  # `Mmgh` is a product of symbols that stand alone elsewhere, and no word
+        product = rf"(?<![a-zA-Z\\])[{single}]{{4,}}(?![a-zA-Z])"
+        texts = [re.sub(product, lambda found: " ".join(found[0]), each) for each in texts]
     text, reference = (SYMBOL.sub(lambda symbol: names.get(symbol[1], symbol[0]), each) for each in texts)
-    return (text, reference) if names else None
+    return text, reference
 
 
 def join_thousands(text: str) -> str:
