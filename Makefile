@@ -195,8 +195,9 @@ ENGINES := OMP_NUM_THREADS=1 VLLM_CPU_OMP_THREADS_BIND=nobind $(PY) -m pytest -n
 else
 ENGINES := $(PY) -m pytest -m "not ($(LIGHT)) and not alone
 endif
-# Every process of a run imports all files that it is given, which takes ten to twenty seconds for all of them.
-MARKED = $(shell grep -rlE --include='test_*.py' 'mark\.($1)\b' tests | sort)
+# Every process of a run imports all files that it is given, which takes ten to twenty seconds for all of them. Trainings,
+# the longest, come first: one that began last would keep a single process busy.
+MARKED = $(shell grep -rlE --include='test_*.py' 'mark\.($1)\b' tests | sort -r)
 test: install  ## the tests to wait for, engines included: seven to ten minutes on two cores
 	$(ALL_CORES) and not slow"
 	$(ENGINES) and not slow" $(call MARKED,engine|distributed)

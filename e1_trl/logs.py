@@ -37,6 +37,12 @@ class LibraryLog(logging.Handler):
         self._seen: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._keep(record)
+        except Exception:  # a full disk, or a library's own mistake, must not end a training
+            self.handleError(record)
+
+    def _keep(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
         if message in self._seen:  # vLLM repeats its warnings at every weight sync
             return

@@ -52,7 +52,7 @@ from e1_trl.training.named_rewards import make_rewards
 from e1_trl.training.recipe_as_run import E1ScriptArguments, Recipe, fields_of_config, parse_recipe, resolved
 from e1_trl.training.rewards import Accuracy
 from e1_trl.training.trainer import E1Trainer
-from e1_trl.training.validation import Validation
+from e1_trl.training.validation import BestCheckpoint, Validation
 
 logger = logging.getLogger("e1_trl.train")  # not `__name__`, which is `__main__` in a program
 
@@ -145,7 +145,7 @@ def find_checkpoint(args: E1Config, dry_run: bool = False) -> str | None:
         )
     finished = 0 < args.max_steps <= step_of(folder) and args.deepspeed_plugin is None  # which always loads it
     if not dry_run and not finished:
-        check_optimizer(folder, args)
+        check_state(folder, args)
     return str(folder)
 
 
@@ -156,8 +156,16 @@ def step_of(checkpoint: Path) -> int:
     return 0
 
 
-def check_optimizer(checkpoint: Path, args: E1Config) -> None:
-    """Raise a `UserError` if a checkpoint lacks its optimizer, or another number of DeepSpeed's processes shares it."""
+def check_state(checkpoint: Path, args: E1Config) -> None:
+    """Raise a `UserError` if a checkpoint lacks its optimizer, or another number of DeepSpeed's processes shares it.
+
+    Or if the recipe moves the reference model, of which no checkpoint knows.
+    """
+    if args.sync_ref_model and args.beta:
+        raise UserError(
+            "sync_ref_model is true: a resumed training would begin again with the base as its reference, since no "
+            "checkpoint holds one; train without it, or in one go"
+        )
     shares = len([*checkpoint.glob("global_step*/*_optim_states.pt")])
     remedy = "train from its weights as a new model (model_name_or_path)"
     if shares and shares != args.world_size:
@@ -241,6 +249,7 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
             trainer.add_callback(
                 Validation(trainer, evaluation, args.evaluation_budgets, recipe.grader, args.eval_samples)
             )
+        trainer.add_callback(BestCheckpoint())
         pinned = {} if recipe.origin.commit is None else {"model_revision": recipe.origin.commit}
         step = 0 if recipe.checkpoint is None else step_of(Path(recipe.checkpoint))
         write_cards(trainer, recipe.origin, {**written, **pinned}, step)

@@ -43,6 +43,14 @@ def test_records_of_libraries_are_written_beside_the_run_once_each(tmp_path: Pat
     assert written.count("again and again") == 1 and "ours" not in written
 
 
+def test_a_record_that_cannot_be_kept_ends_nothing(tmp_path: Path) -> None:
+    wrong = "logging.getLogger('somebody').warning('%d', 'no number')\n"
+    full = f"import e1_trl.logs\ne1_trl.logs._log._file = open('/dev/full', 'w')\n{wrong.replace('%d', '%s')}"
+    done = run(f"{LOGGING}{wrong}{full}print('goes on', flush=True)\nimport os\nos._exit(0)", tmp_path / "run")
+    assert (done.returncode, done.stdout) == (0, "goes on\n")
+    assert "TypeError: %d format" in done.stderr and "OSError: [Errno 28]" in done.stderr
+
+
 def test_a_bug_shows_what_libraries_logged_after_its_traceback(tmp_path: Path) -> None:
     done = run(f"{LOGGING}\nraise KeyError('a bug')", tmp_path / "run")
     before, _, after = done.stderr.partition(f"what libraries logged last, all in {tmp_path / 'run' / FILE}:\n")

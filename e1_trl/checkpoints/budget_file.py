@@ -133,13 +133,16 @@ class BudgetInfo:
 def find_file(model: str, name: str, revision: str | None) -> Path | None:
     """Return the path of a file of a model in a folder or on the Hub; None if it has no such file.
 
-    Without a connection it is None, too, if the file is not in the cache; a warning says so.
+    A checkpoint of a training also has the files of its run. Without a connection it is None, too, if the file is not
+    in the cache; a warning says so.
 
     Raises:
         UserError: the Hub has no such model or revision.
     """
-    if Path(model).is_dir():
-        return Path(model, name) if Path(model, name).is_file() else None
+    if (folder := Path(model)).is_dir():
+        is_checkpoint = folder.name.startswith("checkpoint-") and (folder.parent / FILE).is_file()
+        places = (folder, folder.parent) if is_checkpoint else (folder,)
+        return next((place / name for place in places if (place / name).is_file()), None)
     with user_errors(f"{model} is not a folder; its {name} cannot be read from the Hub", OSError, HFValidationError):
         try:
             return Path(hf_hub_download(model, name, revision=revision))

@@ -23,6 +23,7 @@ CONNECTING = 30.0  # seconds for a connection, and for any answer that samples n
 KEPT = 4.0  # seconds for which an idle connection is kept: shorter than vLLM keeps it
 KEEPALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
 Choice = dict[str, Any]  # an entry of `choices`
+UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)  # causes of errors of requests never sent
 
 
 class ServerError(UnusableEngineError):
@@ -98,11 +99,11 @@ class Client:
             found = f"{self.base_url}/models answered with status {answer.status}"
             raise ServerError(f"{found}; expected a list of models, as an OpenAI API returns") from error
         if self.name not in models:
-            served = ", ".join(models)
-            raise ServerError(
-                f"{self.base_url} serves {served}, not {self.name!r}; set served_model_name to one of these"
-            )
+            found = f"{self.base_url} serves {', '.join(models)}, not {self.name!r}"
+            raise ServerError(f"{found}; set served_model_name to one of these")
         entry = models[self.name]
+        if entry.get("owned_by") == "e1_trl":
+            raise ServerError(f"{self.base_url} is a proxy of e1 serve; name the server behind it")
         context = models.get(entry.get("parent"), entry).get("max_model_len")  # an adapter has the context of its base
         return context if type(context) is int else None
 

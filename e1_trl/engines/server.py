@@ -1,6 +1,7 @@
 """A server as an engine: many requests at a time, in an event loop of its own thread."""
 
 import asyncio
+import logging
 import random
 from collections import deque
 from concurrent.futures import Future, wait
@@ -19,10 +20,12 @@ from e1_trl.engines.engine import (
     ignore,
     request_parameters,
 )
-from e1_trl.engines.openai import RETURNED, Client, ServerError, allow_files, read_choice
+from e1_trl.engines.openai import RETURNED, UNSENT, Client, ServerError, allow_files, read_choice
 from e1_trl.errors import TROUBLESHOOTING
 from e1_trl.rollout import Request, Segment
 from e1_trl.seeds import seed_of
+
+logger = logging.getLogger(__name__)
 
 MOST_IN_FLIGHT = 2048  # requests; each has a connection of this process
 RETRIES = 120  # with pauses of up to 8 s, the server may be away for a quarter of an hour
@@ -30,6 +33,7 @@ BRIEF = 3  # retries within 4 s, in which no server starts again
 LONGEST_PAUSE = 8.0  # seconds between two tries
 SLOWEST = 5.0  # tokens per second that any server samples of a sequence
 BUSY = 1800.0  # seconds for which the server may be away, or busy with the requests of others
+CUT = "%s cut a request (%s), drawn again: shorter answers replace long ones; raise the time limit of its gateway"
 
 
 class ServerEngine:
@@ -65,6 +69,7 @@ class ServerEngine:
         self._sampling = sampling
         self._seed = seed
         self._is_trained = is_trained
+        self._has_warned = False
         self._concurrency = max(1, min(concurrency, allow_files(concurrency)))
         # In a thread of its own, since a notebook's runs a loop already; a daemon, which does not keep the process.
         self._loop = asyncio.new_event_loop()
@@ -95,9 +100,8 @@ class ServerEngine:
                     done = [ended.get(timeout=seconds)]
                 except Empty:
                     server = self._client.base_url
-                    raise UnusableEngineError(
-                        f"{server} has ended no request for {seconds:.0f} s; does it hang? {TROUBLESHOOTING}"
-                    ) from None
+                    said = f"{server} has ended no request for {seconds:.0f} s; does it hang? {TROUBLESHOOTING}"
+                    raise UnusableEngineError(said) from None
                 while not ended.empty():
                     done.append(ended.get())
                 # Failed ones last, so that nothing is lost that was finished at the same time.
@@ -124,6 +128,10 @@ class ServerEngine:
                     remedy = "; start it again, and resume from a checkpoint" if is_gone else ""
                     said = f"the server refused a request, or stayed away: {error}{remedy}"
                     raise UnusableEngineError(said) from error
+                is_broken = error.status is None and not isinstance(error.__cause__, UNSENT)
+                if (is_broken or error.status in (408, 504)) and not self._has_warned:
+                    self._has_warned = True
+                    logger.warning(CUT, self._client.base_url, error)
                 await asyncio.sleep(min(0.5 * 2**attempt, LONGEST_PAUSE) * random.uniform(0.75, 1.0))
             else:
                 return read_choice(choice, request, self._marker)

@@ -87,7 +87,7 @@ class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
         "leaves none out; a prompt that does not fit the context is then an error.",
     )
     revision: str | None = option(None, "Branch, tag or commit of a model on the Hub. Default: main.")
-    name: str | None = option(None, "Name of the model in the report. Default: `model`.")
+    name: str | None = option(None, "Name of the model in the report. Default: `served_model_name`, else `model`.")
     output: Path | None = option(
         None,
         "Folder for samples and report, where an interrupted evaluation resumes. Default: a folder in "

@@ -75,6 +75,8 @@ class Setting:
     decode: Callable[..., str]  # turns token ids into text
     # Tokens of the longest completion where a part of the budget is unlimited; `None`: as many as the context leaves.
     response: int | None = None
+    # Whether the engine takes all of the context, however small the budgets: its length selects LongRoPE's factors.
+    whole_context: bool = False
 
     def s1_close(self) -> ThinkingClose:
         """Close that forces the words of s1."""

@@ -95,7 +95,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         "sampling": {name: value for name, value in asdict(model.sampling).items() if name != "logit_bias"},
         "seed": arguments.seed,
     }
-    name = arguments.name or arguments.model[0]
+    name = arguments.name or arguments.served_model_name or str(arguments.weights)
     alike = {
         "model": name if thinking is None else f"{thinking.model} → {name}",
         "benchmark": benchmark,
@@ -168,6 +168,7 @@ def _load_tokenizer(
         "wait_ids": tuple(tokenizer.encode(arguments.wait_text, add_special_tokens=False)),
         "decode": tokenizer.decode,
         "response": None if arguments.max_model_length or context <= RESPONSE else RESPONSE,
+        "whole_context": isinstance(model, Weights) and "longrope" in str(config.to_dict()),
     }
     return tokenizer, Setting(**setting)
 
@@ -194,14 +195,20 @@ def _find_day(arguments: EvaluationArguments, tokenizer: "PreTrainedTokenizerBas
 def _load_problems(
     arguments: EvaluationArguments, tokenizer: "PreTrainedTokenizerBase", day: str | None
 ) -> tuple[str, list[Problem], str]:
-    """Load the problems: their title in the report, all of them, and the title with a digest of them."""
+    """Load the problems: their title in the report, all of them, and their name with a digest of them."""
     rows: Dataset
+    part: tuple[str | None, ...] = ()  # of the dataset, as far as it is not the usual one
+    split = arguments.dataset_split
     if arguments.benchmark is not None:
-        rows, title = load_benchmark(arguments.benchmark, arguments, arguments.livecodebench)
+        rows, name = load_benchmark(arguments.benchmark, arguments, arguments.livecodebench)
     else:
-        title = Path(str(arguments.dataset_name)).name
-        rows = load_problems(str(arguments.dataset_name), arguments.dataset_split, arguments, arguments.dataset_config)
+        name = Path(str(arguments.dataset_name)).name
+        part = (arguments.dataset_config, None if split == EvaluationArguments.dataset_split else split)
+        rows = load_problems(str(arguments.dataset_name), split, arguments, arguments.dataset_config)
     names = rows["key"]
+    if repeated := len(names) - len({*names}):
+        said = "%d of %d problems repeat others; intervals take all for independent, and are too narrow"
+        logger.warning(said, repeated, len(names))
     rows = rows.select_columns(["prompt", "answers"])  # all that matters
     template = json_object("chat_template_kwargs", arguments.chat_template_kwargs)
     # Templates call it for today's date; an evaluation that resumes on another day keeps its prompts.
@@ -210,14 +217,14 @@ def _load_problems(
     problems = [
         Problem(
             index=index,
-            problem_id=name,
+            problem_id=key,
             prompt=row["prompt"],
             answers=row["answers"],
             prompts=Prompts(row["prompt"], prompt_ids),
         )
-        for index, (name, row) in enumerate(zip(names, rows, strict=True))
+        for index, (key, row) in enumerate(zip(names, rows, strict=True))
     ]
-    return title, problems, f"{title}: {digest(json.dumps(rows.to_dict()))}"
+    return "-".join(filter(None, (name, *part))), problems, f"{name}: {digest(json.dumps(rows.to_dict()))}"
 
 
 def _make_plan(

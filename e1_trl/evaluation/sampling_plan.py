@@ -87,13 +87,14 @@ class SamplingPlan:
 
     @property
     def close(self) -> ThinkingClose:
-        """Close of the thinking, with the context that the longest sequence takes.
+        """Close of the thinking, with the context that the longest sequence takes, or the whole if the setting says so.
 
         Raises:
             UserError: a cell does not fit the context of the model.
         """
         contexts = [self._longest_prompt(goal) + self.most_tokens(goal) for goal in self.goals]
-        return replace(self.setting.close, context=max(contexts))
+        whole = self.setting.close
+        return whole if self.setting.whole_context else replace(whole, context=max(contexts))
 
     def most_tokens(self, goal: Goal) -> int:
         """Return the tokens of the longest completion of a goal, after its longest prompt.

@@ -151,7 +151,8 @@ def _checkpoints(fields: Mapping[str, Any]) -> int:
     if fields["save_strategy"] == "no":
         return 0
     limit = max(0, fields["save_total_limit"] or 0)
-    limit += limit == 1 and bool(fields["load_best_model_at_end"])  # the best beside the last
+    has_best = fields["load_best_model_at_end"] or fields["metric_for_best_model"] is not None
+    limit += limit == 1 and has_best  # the best beside the last
     if fields["max_steps"] <= 0:
         return limit + 1
     every = fields["save_steps"] if fields["save_steps"] >= 1 else fields["save_steps"] * fields["max_steps"]

@@ -53,9 +53,11 @@ def free_space(folder: Path) -> tuple[int, Path]:
 
 def lack_of_disk(taken: Memory, output: Path) -> str:
     """Say how much more disk a run needs than is free, with a remedy; empty if it fits."""
-    written = len([*output.glob("checkpoint-*")])  # by a run that is resumed
-    needed = max(0, taken.setup.checkpoints - written) * taken.checkpoint + taken.model
-    free, _ = free_space(output)
+    found = [*output.glob("checkpoint-*")]  # of a run that is resumed
+    whole = [each for each in found if (each / "trainer_state.json").exists()]  # which is written last
+    needed = max(0, taken.setup.checkpoints - len(whole)) * taken.checkpoint + taken.model
+    broken = [file for each in found if each not in whole for file in each.rglob("*")]  # which is written again
+    free = free_space(output)[0] + sum(file.stat().st_size for file in broken)
     if needed <= free:
         return ""
     return (

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset, Features, List, Value
+from datasets import ClassLabel, Dataset, Features, List, Value
 
 from e1_trl.answers.grade import grader_version
 from e1_trl.answers.kinds import KINDS, PROGRAMS
@@ -100,8 +100,9 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
     - `prompt` (list of messages, or str): what is asked, instruction included. A text is one user message; of a
       conversation, all turns are kept; and the texts of a column named `prompt` stay texts, which a model is given
       without a chat template, as TRL does.
-    - `answers` (list of str): the accepted answers, as they stand in the source; where programs are the answers, the
-      name of their tests (`e1_trl.answers.programs.suite`), in place of the column that they came from.
+    - `answers` (list of str): the accepted answers, as they stand in the source, labels by their names; where programs
+      are the answers, the name of their tests (`e1_trl.answers.programs.suite`), in place of the column that they came
+      from.
     - `key` (str): name of the problem wherever it stands, `prompts.identity` of its text.
 
     Rows are left out where the problem is empty, or neither a text nor messages of text, or where the answer cannot be
@@ -115,6 +116,10 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
     """
     reading = _settle(source, where, arguments, need_answers)
     answer_type = reading.answer_type
+    column = str(reading.answer_column)
+    if isinstance(label := source.features.get(column), ClassLabel):
+        features = Features({**source.features, column: Value("string")})
+        source = source.map(_name_label, features=features, fn_kwargs={"column": column, "names": label.names})
     problems = _read(source, where, reading)
     unusable = {
         number: reading.answer_column if problem else reading.problem_column
@@ -143,6 +148,11 @@ def check_unusable(where: str, total: int, unusable: int, faults: Sequence[str],
         raise UserError(f"{said}; max_unusable is {share:g}; {wanted}")
     if unusable:
         logger.warning("%s; they are left out", said)
+
+
+def _name_label(row: dict[str, Any], column: str, names: list[str]) -> dict[str, str | None]:
+    """Replace the index of a label by its name."""
+    return {column: dict(enumerate(names)).get(row[column])}
 
 
 def _settle(source: Dataset, where: str, arguments: ProblemArguments, need_answers: bool) -> ProblemArguments:

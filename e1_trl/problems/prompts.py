@@ -140,16 +140,8 @@ def drop_long(
             has already closed the thinking.
     """
     # A module function with its settings in `fn_kwargs`, so that datasets can hash it and find its cache again.
-    measured = problems.map(
-        _measure,
-        input_columns=["prompt"],
-        fn_kwargs={
-            "tokenizer": tokenizer,
-            "chat_template_kwargs": dict(chat_template_kwargs),
-            "marker": marker.text,
-        },
-        desc="Measuring prompts",
-    )
+    own = {"tokenizer": tokenizer, "chat_template_kwargs": dict(chat_template_kwargs), "marker": marker.text}
+    measured = problems.map(_measure, input_columns=["prompt"], fn_kwargs=own, desc="Measuring prompts")
     lengths = measured[MEASURED]
     kept = [row for row, length in enumerate(lengths) if length <= max_prompt_length]
     longer = f"longer than max_prompt_length = {max_prompt_length} tokens"

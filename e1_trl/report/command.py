@@ -81,19 +81,20 @@ def main(argv: Sequence[str]) -> None:
 
 
 def check_weights(names: Mapping[Path, str]) -> None:
-    """Raise a `UserError` if the evaluations in two folders name different weights alike."""
+    """Raise a `UserError` if the evaluations in two folders name different weights, or models of servers, alike."""
     from e1_trl.report.samples import FACTS
 
-    known: dict[str, tuple[str, Path]] = {}
+    known: dict[tuple[str, str], tuple[str, Path]] = {}
     for folder, name in names.items():
         if (file := folder / FACTS).exists():
-            weights = str(json.loads(file.read_text()).get("model")).rpartition(", ")[2]  # a server's name apart
-            others, first = known.setdefault(name, (weights, folder))
-            if weights != others:
-                raise UserError(
-                    f"{first} and {folder} have different weights, and both call their model {name!r}; evaluate one "
-                    "with another --name, or leave it out"
-                )
+            served, _, weights = str(json.loads(file.read_text()).get("model")).rpartition(", ")
+            for what, own in (("weights", weights), ("names at a server", served)):
+                others, first = known.setdefault((name, what), (own, folder)) if own else (own, folder)
+                if own != others:
+                    raise UserError(
+                        f"{first} and {folder} have different {what}, and both call their model {name!r}; evaluate "
+                        "one with another --name, or leave it out"
+                    )
 
 
 def regrade(arguments: argparse.Namespace) -> None:

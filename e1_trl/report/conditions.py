@@ -12,10 +12,13 @@ from typing import Any, Self
 
 import pandas as pd
 
+from e1_trl.report.card import CHANGING
+
 # Conditions that make a model another one: its rows do not belong on one line.
 SAMPLED_BY = {
     *("instruction", "chat_template", "chat_template_kwargs", "prompts", "marker", "forced_text"),
     *("temperature", "top_p", "top_k", "min_p", "logit_bias"),
+    *("dtype", *CHANGING),  # of an engine
 }
 # Conditions that older tables do not tell.
 LATER = ("vocabulary", "prompts", "independent", "grading_time_limit", "request_seeds")
@@ -77,6 +80,11 @@ class Conditions:
         others = other.values()
         unknown = {name for name in LATER if None in (mine[name], others[name])}
         return tuple(name for name in mine | others if name not in unknown and mine.get(name) != others.get(name))
+
+    def engines_unlike(self, other: "Conditions") -> tuple[str, ...]:
+        """Return the names of the engines' arguments that differ; a server's are not known."""
+        known = {**self.engine, **other.engine} if self.engine and other.engine else {}
+        return tuple(name for name in known if self.engine.get(name) != other.engine.get(name))
 
     def said(self, names: Iterable[str]) -> str:
         """Write the conditions of these names in words."""

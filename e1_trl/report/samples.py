@@ -76,6 +76,7 @@ SCHEMA = pa.schema([*ASKED, *TEXTS, *SPENT, *GRADED])
 FIGURES = [field.name for field in (*ASKED, *SPENT, *GRADED)]  # columns that statistics need
 ROW = ["model", "benchmark", "method", "thinking_budget", "solution_budget"]  # columns that identify a row of a report
 PLACE = ["problem", "sample"]  # columns that identify an answer in a row
+EVALUATION = "evaluation"  # column of a joined table
 
 
 def read(
@@ -237,20 +238,24 @@ def texts(column: "pd.Series[str]") -> list[str | None]:
 
 
 def join(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Join the answers of several evaluations into one table.
+    """Join the answers of several evaluations into one table, with their number in the column `EVALUATION`.
 
     Raises:
         UserError: the evaluations are on several benchmarks, or two of one name have the same answers, or were asked or
             sampled differently.
     """
-    table = pd.concat(tables, ignore_index=True)
-    for name, own in table.groupby("model", sort=False)["conditions"]:
-        first, *others = map(Conditions.from_text, own.unique())
-        if unlike := [each for other in others for each in first.unlike(other) if each in SAMPLED_BY]:
-            raise UserError(
-                f"the evaluations of {name!r} differ in {unlike[0].replace('_', ' ')}; evaluate one with another "
-                "--name, or leave it out"
-            )
+    table = pd.concat([own.assign(**{EVALUATION: at}) for at, own in enumerate(tables)], ignore_index=True)
+    s1 = table[table["method"].str.startswith("s1")]  # the methods with options
+    for rows in (table, s1):
+        for name, own in rows.groupby("model", sort=False)["conditions"]:
+            first, *others = map(Conditions.from_text, own.unique())
+            compared = SAMPLED_BY.union(first.options if rows is s1 else ())
+            found = [each for other in others for each in (*first.unlike(other), *first.engines_unlike(other))]
+            if unlike := [each for each in found if each in compared]:
+                raise UserError(
+                    f"the evaluations of {name!r} differ in {unlike[0].replace('_', ' ')}; evaluate one with another "
+                    "--name, or leave it out"
+                )
     if len(benchmarks := table["benchmark"].unique()) > 1:
         raise UserError(f"a report is on one benchmark, and these answers are of {', '.join(benchmarks)}")
     twice = table[table.duplicated([*ROW, *PLACE])]

@@ -82,13 +82,12 @@ def pass_at_k(correct: Values, k: int) -> float:
 def maj_at_k(correct: Values, values: Sequence[Sequence[str | None]]) -> float:
     """Compute the accuracy of the most frequent answer to each problem; a tie counts with the share that is right.
 
-    All right answers are equal; others are if their values are. Samples without an answer (`None`) do not vote.
+    All right answers are equal; others are if their values are, and without one (`None`) they do not vote.
     """
     shares = []
     for row, given in zip(correct, values, strict=True):
-        votes = Counter(
-            "" if right else f"={value}" for value, right in zip(given, row, strict=True) if value is not None
-        )
+        cast = zip(given, row, strict=True)
+        votes = Counter("" if right else f"={value}" for value, right in cast if right or value is not None)
         top = [answer for answer, count in votes.items() if count == max(votes.values())]
         shares.append(top.count("") / len(top) if top else 0.0)
     return float(np.mean(shares))

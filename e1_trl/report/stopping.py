@@ -15,7 +15,7 @@ from e1_trl.answers.grade import Outcome
 from e1_trl.report import statistics
 from e1_trl.report.conditions import Conditions
 from e1_trl.report.rows import REFERENCE
-from e1_trl.report.samples import PLACE, budget_of, texts
+from e1_trl.report.samples import EVALUATION, PLACE, budget_of, texts
 from e1_trl.rollout import ThinkingEnd
 
 
@@ -109,12 +109,15 @@ class _Thoughts:
 def stopping(table: pd.DataFrame, votes: bool) -> list[Stopping]:
     """Analyse each model and solution budget with one thought for several thinking budgets, not sampled for each.
 
+    Evaluations that were joined share no thoughts.
+
     Rules by agreement need answers that can be compared (`votes`), as those of mathematics.
     """
     independent = [text for text in table["conditions"].unique() if Conditions.from_text(text).independent]
     shared = ~table["conditions"].isin(independent)
     separate = table[(table["method"] == REFERENCE) & table["thinking_budget"].notna() & shared]
-    groups = separate.groupby(["model", "solution_budget"], sort=False, dropna=False)
+    columns = ["model", "solution_budget", *separate.columns.intersection([EVALUATION])]
+    groups = separate.groupby(columns, sort=False, dropna=False)
     found = (_stopping(own, votes) for _, own in groups)
     return [each for each in found if each is not None]
 

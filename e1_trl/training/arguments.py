@@ -41,6 +41,7 @@ class TrlFields:
     save_strategy: Any = "steps"
     save_total_limit: int | None = None
     load_best_model_at_end: bool = False
+    metric_for_best_model: str | None = None
     steps_per_generation: Count | None = None
     temperature: Positive = 1.0
     top_p: Share = 1.0

@@ -10,7 +10,7 @@ from typing import Self
 
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.integrations import get_available_reporting_integrations
-from transformers.trainer_utils import HubStrategy, IntervalStrategy
+from transformers.trainer_utils import HubStrategy, IntervalStrategy, SaveStrategy
 from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_available
 from trl import GRPOConfig
 
@@ -139,6 +139,12 @@ class E1Config(BudgetedTraining, GRPOConfig):
             raise UserError(
                 f"metric_for_best_model is {self.metric_for_best_model!r}, and eval_budgets measure "
                 f"{', '.join(metrics)}"
+            )
+        steps = (self.eval_strategy, self.save_strategy) == (IntervalStrategy.STEPS, SaveStrategy.STEPS)
+        if steps and self.metric_for_best_model is not None and round(self.eval_steps / self.save_steps, 9) % 1:
+            raise UserError(
+                f"metric_for_best_model with eval_steps {self.eval_steps:g} and save_steps {self.save_steps:g}: where "
+                "the best validation has no checkpoint, another model would be kept; make the two equal"
             )
 
     def _check_rollouts(self) -> None:

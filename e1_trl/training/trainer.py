@@ -169,12 +169,13 @@ class E1Trainer(HookedTrainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log the metrics, and every `completions_steps` steps the table of completions."""
         step = self.state.global_step
-        is_shown = self.args.log_completions and step - self._table_step >= self.args.completions_steps
+        is_due = step - self._table_step >= self.args.completions_steps
+        is_shown = self.args.log_completions and is_due and bool(self._rollouts)
         if is_shown:
             self._table_step = step
         self.show_table(is_shown)
         super().log(logs, start_time)
-        if is_shown and self.is_world_process_zero() and self._rollouts:
+        if is_shown and self.is_world_process_zero():
             count = self.args.num_completions_to_print
             print(transcripts(self.processing_class, self._rollouts, self._rewards, count), flush=True)
 

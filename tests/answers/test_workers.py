@@ -9,11 +9,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.mathematics import workers as module
-from e1_trl.answers.mathematics.workers import MEMORY_LIMIT, Workers, WorkersError
+from e1_trl.answers.mathematics.workers import GRACE, MEMORY_LIMIT, Workers, WorkersError
 
 
 def _nothing() -> None:
@@ -51,6 +52,17 @@ def test_waiting_in_the_queue_does_not_count() -> None:
     results = one_worker.run([("hang", 1), ("hang", 2), *(("echo", number) for number in range(20))])
     one_worker.close()
     assert results == [Outcome.TIMED_OUT] * 2 + list(range(20))
+
+
+@pytest.mark.slow
+def test_a_call_ends_by_itself_where_its_parent_was_killed(tmp_path: Path) -> None:
+    lines = ("import os, test_workers as t", "workers = t.Workers(t._act, t._nothing, 0.5, 1)")
+    lines += ("print(*workers.run([('pid',)]), flush=True)", "workers.begin(('hang',))", "t.time.sleep(0.3)")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    code = "\n".join((*lines, "os.kill(os.getpid(), 9)"))
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+    worker = psutil.Process(int(ran.stdout))
+    worker.wait(timeout=30 + GRACE)
 
 
 @pytest.mark.parametrize("what", ["die", "hog", "recurse"])

@@ -14,7 +14,8 @@ from huggingface_hub import ModelCard
 
 from e1_trl.budget import Budget
 from e1_trl.checkpoints import model_card
-from e1_trl.checkpoints.budget_file import BudgetInfo
+from e1_trl.checkpoints.budget_file import BudgetInfo, find_file
+from e1_trl.checkpoints.checkpoint import ORIGIN as ORIGIN_FILE
 from e1_trl.checkpoints.model_card import EARLIER, BaseModel, license_of, publish
 from e1_trl.provenance import Provenance
 
@@ -58,6 +59,27 @@ def test_every_statement_of_the_card_stands_in_a_file_beside_it(folder: Path) ->
     assert all((folder / file).is_file() for file in linked)
     assert yaml.safe_load((folder / "e1/recipe.yaml").read_text()) == RECIPE
     assert BudgetInfo.read(folder / "budget.json") == TRAINED
+
+
+def test_a_card_names_the_step_of_the_best_weights(folder: Path) -> None:
+    (folder / "trainer_state.json").write_text(json.dumps({"global_step": 400, "best_global_step": 240}))
+    for recipe, said in (
+        (RECIPE, "| steps | 400 |\n"),
+        ({**RECIPE, "load_best_model_at_end": True}, "of step 240 |\n"),
+    ):
+        publish(folder, TRAINED, ORIGIN, recipe)
+        assert said in card(folder).text
+
+
+def test_a_checkpoint_has_the_budgets_and_the_base_of_its_run(folder: Path) -> None:
+    checkpoint = folder / "checkpoint-240"
+    checkpoint.mkdir()
+    assert BudgetInfo.find(str(checkpoint)) == TRAINED
+    assert find_file(str(checkpoint), ORIGIN_FILE, None) == folder / ORIGIN_FILE
+    replace(TRAINED, marker="</end>").write(checkpoint)
+    assert BudgetInfo.find(str(checkpoint)) == replace(TRAINED, marker="</end>")
+    (folder / "other").mkdir()
+    assert BudgetInfo.find(str(folder / "other")) is None
 
 
 def test_a_card_says_that_budgets_were_scheduled(folder: Path) -> None:

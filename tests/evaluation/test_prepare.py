@@ -223,13 +223,41 @@ def test_an_answer_without_a_budget_takes_no_more_than_the_authors_length_unless
         assert (conditions(work).response, work.plan.close.context) == (None, context)
 
 
-def test_what_is_left_out_for_its_length_is_counted(long_data: Path, tmp_path: Path) -> None:
+def test_the_context_that_selects_rotary_factors_does_not_depend_on_the_budgets(
+    nano_data: Path, tmp_path: Path, model: Path
+) -> None:
+    rope = {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
+    size = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 1}
+    config = {"model_type": "phi3", "pad_token_id": 0, "max_position_embeddings": 131_072, "rope_scaling": rope, **size}
+    (model / "config.json").write_text(json.dumps(config))
+    words = ("--model", model, "--methods", "separate", "--budgets")
+    contexts = [prepared(nano_data, tmp_path, *words, each).plan.close.context for each in ("16+16", "5000+16")]
+    assert contexts == [131_072, 131_072]
+    own = prepared(nano_data, tmp_path, *words, "16+16", "--max_model_length", 4096)
+    assert own.plan.close.context == conditions(own).context == 4096
+
+
+def test_titles_and_names_say_the_part_of_a_dataset_and_the_model_at_a_server(tmp_path: Path) -> None:
+    data = tmp_path / "gsm8k"
+    data.mkdir()
+    configs = "configs:\n- config_name: main\n  data_files:\n  - split: train\n    path: rows.jsonl\n"
+    (data / "README.md").write_text(f"---\n{configs}---\n")
+    (data / "rows.jsonl").write_text(json.dumps({"problem": "a=1;a?", "answer": "1"}) + "\n")
+    part = prepared(data, tmp_path / "out", *AT, "--dataset_config", "main", "--dataset_split", "train")
+    assert (part.alike["benchmark"], part.alike["model"]) == ("gsm8k-main-train", str(BASE))
+    assert part.facts["dataset"].startswith("gsm8k: "), "as folders of earlier versions have it"
+
+
+def test_what_is_left_out_for_its_length_is_counted_and_what_repeats(
+    long_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     work = prepared(
         long_data, tmp_path, *AT, "--dataset_split", "train", "--max_prompt_length", 100, "--max_problems", 3
     )
     assert [problem.index for problem in work.plan.problems] == [1, 3] and work.plan.goals[0].problems == 3
     assert [problem.index for problem, _ in work.plan.places()] == [1]
     assert (conditions(work).problems, conditions(work).max_prompt_length) == (4, 100)
+    assert "1 of 4 problems repeat others; intervals take all for independent" in caplog.text
 
 
 def server_of(context: int | None) -> ServerStub:
@@ -255,6 +283,7 @@ def test_the_context_of_a_server_is_that_of_the_evaluation(
     with server_of(512) as server:
         work = asked(server.url)
         assert work.plan.close.context == work.plan.setting.close.context == conditions(work).context == 512
+        assert work.alike["model"] == "m" and asked(server.url, "--name", "other").alike["model"] == "other"
         longest = max(len(problem.prompts[""]) for problem in work.plan.problems)
         assert caplog.messages[-1] == (
             "256 answers by each method at each budget, of at most so many tokens: separate 33, truncation 32, "
@@ -349,7 +378,7 @@ def test_the_revision_of_a_model_or_an_adapter_on_the_hub_is_the_one_that_is_loa
     pinned = prepared(nano_data, tmp_path / "out", *AT, "--model", of_folder)
     assert {"revision": "v1", "tokenizer_revision": "v1"}.items() <= engine_options(pinned).items()
     work = prepared(nano_data, tmp_path / "out", *AT, "--model", "someone/nano", "--revision", "v1")
-    assert work.facts["model"] == commits["v1"]
+    assert (work.facts["model"], work.alike["model"]) == (commits["v1"], "someone/nano@v1")
     assert "budget.json of someone/nano is not in the cache, and the Hub cannot be asked" in caplog.text
     assert {"revision": "v1", "tokenizer_revision": "v1"}.items() <= engine_options(work).items()
 

@@ -456,6 +456,7 @@ def test_a_recipe_with_an_engine_of_two_gpus_does_not_fit_one() -> None:
 
 
 # The checkpoint's bytes a parameter: the model, its copy under ZeRO-2, fp32 masters and two moments.
+LAST = {"save_total_limit": 1, "metric_for_best_model": None}
 DISKS = [
     ("E1-Math-1.5B", "zero2", {}, 4 * 1.777e9 * 16 + 1.777e9 * 2),
     ("E1-Math-7B", "zero3", {}, 4 * 7.616e9 * 14 + 7.616e9 * 2),
@@ -465,8 +466,9 @@ DISKS = [
     ("E1-Math-1.5B", "zero2", {"save_total_limit": None, "save_steps": 0.1}, 10 * 1.777e9 * 16 + 1.777e9 * 2),
     ("E1-Math-1.5B", "zero2", {"max_steps": 4, "save_steps": 2}, 2 * 1.777e9 * 16 + 1.777e9 * 2),
     ("E1-Math-1.5B", "zero2", {"max_steps": -1}, 4 * 1.777e9 * 16 + 1.777e9 * 2),
-    ("E1-Math-1.5B", "zero2", {"save_total_limit": 1}, 2 * 1.777e9 * 16 + 1.777e9 * 2),
-    ("E1-Math-1.5B", "zero2", {"save_total_limit": 1, "load_best_model_at_end": True}, 3 * 1.777e9 * 16 + 1.777e9 * 2),
+    ("E1-Math-1.5B", "zero2", {"save_total_limit": 1}, 3 * 1.777e9 * 16 + 1.777e9 * 2),  # the best, the last, the next
+    ("E1-Math-1.5B", "zero2", {**LAST, "load_best_model_at_end": True}, 3 * 1.777e9 * 16 + 1.777e9 * 2),
+    ("E1-Math-1.5B", "zero2", LAST, 2 * 1.777e9 * 16 + 1.777e9 * 2),
     ("E1-Math-1.5B", "zero2", {"save_strategy": "no"}, 1.777e9 * 2),
 ]
 
@@ -517,7 +519,15 @@ def test_a_training_whose_checkpoints_the_disk_cannot_hold_is_refused_at_its_sta
         assert "needs 117.3 GB" in verdict(args, model, card, skip=True)
     # A run that resumes has written some of it.
     (output / "checkpoint-20").mkdir(parents=True)
+    (output / "checkpoint-20" / "trainer_state.json").touch()
     free(89e9)
+    assert verdict(args, model, None, skip=False) == ""
+    (output / "checkpoint-40").mkdir()  # which a full disk cut short
+    assert verdict(args, model, None, skip=False) == ""
+    free(88.8e9)
+    assert "needs 88.9 GB more" in verdict(args, model, None, skip=True)
+    with (output / "checkpoint-40" / "optimizer.pt").open("wb") as file:
+        file.truncate(2 * 10**8)
     assert verdict(args, model, None, skip=False) == ""
 
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import logging
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import DATA
-from datasets import Dataset
+from datasets import ClassLabel, Dataset, Features, Value
 
 from e1_trl.answers import kinds
 from e1_trl.answers.kinds import INSTRUCTION
@@ -93,6 +94,13 @@ def test_another_version_of_the_package_reads_its_problems_again(
 def test_answers_may_be_texts_numbers_or_lists(tmp_path: Path, answers: list[Any], accepted: list[list[str]]) -> None:
     file = write(tmp_path / "rows.jsonl", [{"problem": "?", "answer": answer} for answer in answers])
     assert load_problems(file, "train", PLAIN)["answers"][:] == accepted
+
+
+def test_a_label_is_read_by_its_name() -> None:
+    features = Features({"problem": Value("string"), "answer": ClassLabel(names=["no", "yes"])})
+    rows = Dataset.from_dict({"problem": ["0?", "1?", "2?"], "answer": ["yes", "no", None]}, features=features)
+    made = make_problems(rows, "rows", replace(PLAIN, max_unusable=0.5))
+    assert made["answers"][:] == [["yes"], ["no"]]
 
 
 def test_numbers_that_lose_digits_as_they_are_read_cannot_be_used(tmp_path: Path) -> None:
@@ -204,6 +212,13 @@ def test_a_file_is_any_one_split_or_a_slice_of_it(tmp_path: Path) -> None:
     file = write(tmp_path / "rows.jsonl", ROWS)
     for split, rows in {"train": ROWS, "test": ROWS, "test[1:]": ROWS[1:]}.items():
         assert load_source(file, split).to_list() == rows, split
+
+
+def test_a_file_that_was_corrected_is_read_again_though_its_time_is_the_same(tmp_path: Path) -> None:
+    for rows in (ROWS, ROWS[1:]):
+        file = write(tmp_path / "rows.jsonl", rows)
+        os.utime(file, (0, 0))
+        assert load_source(file, "train").to_list() == rows
 
 
 def test_rows_that_cannot_be_used_are_left_out_and_the_first_named(caplog: pytest.LogCaptureFixture) -> None:

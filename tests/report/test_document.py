@@ -130,14 +130,35 @@ def test_a_report_warns_of_thoughts_without_an_answer_and_of_models_that_are_not
     assert "Not compared" not in usual and "end-of-sequence" not in usual and results["not_compared"] == []
 
 
-def test_two_evaluations_of_one_name_that_were_sampled_differently_are_refused(tmp_path: Path) -> None:
-    tables = [cell(right(5, 10), budget) for budget in (8, 16)]
-    other = tables[1].assign(conditions=replace(CONDITIONS, logit_bias={"17": -100.0}).as_text())
-    newer = tables[1].assign(conditions=replace(CONDITIONS, versions={"vllm": "1"}).as_text())
-    first, biased, new = (str(stored(tmp_path / str(at), own)) for at, own in enumerate((tables[0], other, newer)))
-    reported(tmp_path / "both", first, new)
-    with pytest.raises(UserError, match="the evaluations of 'm' differ in logit bias; evaluate one with another"):
-        main([first, biased])
+OWN = {"dtype": "auto"}
+
+
+@pytest.mark.parametrize(
+    ("method", "engine", "changed", "said"),
+    [
+        ("separate", OWN, {"logit_bias": {"17": -100.0}, "engine": OWN}, "logit bias"),
+        ("separate", OWN, {"engine": {**OWN, "quantization": "fp8"}}, "quantization"),
+        ("separate", OWN, {"engine": {"dtype": "float32"}}, "dtype"),
+        ("s1_no_wait", OWN, {"options": {**CONDITIONS.options, "s1_text": "So"}, "engine": OWN}, "s1 text"),
+        ("separate", OWN, {"options": {**CONDITIONS.options, "s1_text": "So"}, "engine": OWN}, None),
+        ("separate", OWN, {"engine": {**OWN, "block_size": 64}}, None),
+        ("separate", {}, {"engine": OWN}, None),  # the first at a server
+        ("separate", {}, {"versions": {"vllm": "1"}}, None),
+    ],
+)
+def test_two_evaluations_of_one_name_that_were_sampled_differently_are_refused(
+    method: str, engine: dict[str, str], changed: dict[str, Any], said: str | None, tmp_path: Path
+) -> None:
+    both = (replace(CONDITIONS, engine=engine), replace(CONDITIONS, **changed))
+    tables = [
+        cell(right(5, 10), budget, method=method).assign(conditions=each.as_text())
+        for budget, each in zip((8, 16), both, strict=True)
+    ]
+    if said is None:
+        assert len(samples.join(tables)) == 20
+    else:
+        with pytest.raises(UserError, match=f"the evaluations of 'm' differ in {said}; evaluate one with another"):
+            samples.join(tables)
 
 
 def test_two_folders_that_call_different_weights_alike_are_refused(tmp_path: Path, evaluations: list[str]) -> None:
@@ -148,6 +169,10 @@ def test_two_folders_that_call_different_weights_alike_are_refused(tmp_path: Pat
     reported(tmp_path / "both", evaluations[0], str(other))
     (other / "run.json").write_text(json.dumps({"model": "def"}))
     with pytest.raises(UserError, match="have different weights, and both call their model 'base'; evaluate one with"):
+        main([evaluations[0], str(other), "--output", str(tmp_path / "both")])
+    for folder, served in ((Path(evaluations[0]), "lora-a"), (other, "lora-b")):
+        (folder / "run.json").write_text(json.dumps({"model": f"served: {served}, abc"}))
+    with pytest.raises(UserError, match="have different names at a server, and both call their model 'base'; evaluate"):
         main([evaluations[0], str(other), "--output", str(tmp_path / "both")])
 
 

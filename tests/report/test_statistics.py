@@ -61,9 +61,9 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_right_answer() -> None:
 
 
 def test_maj_at_k_counts_the_most_frequent_answer_and_shares_ties() -> None:
-    correct = np.array([[1, 0, 0, 1], [1, 0, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0]], dtype=float)
-    given = [["4", "5", None, "4"], ["4", "5", "5", "6"], [None] * 4, ["4", "5", None, None]]
-    assert statistics.maj_at_k(correct, given) == pytest.approx((1 + 0 + 0 + 0.5) / 4)
+    correct = np.array([[1, 0, 0, 1], [1, 0, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 0, 0]], dtype=float)
+    given = [["4", "5", None, "4"], ["4", "5", "5", "6"], [None] * 4, ["4", "5", None, None], [None, None, "5", None]]
+    assert statistics.maj_at_k(correct, given) == pytest.approx((1 + 0 + 0 + 0.5 + 1) / 5)
 
 
 def test_one_sample_a_problem_has_wilsons_interval() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pandas as pd
 from fabricated import CONDITIONS, cell
 
+from e1_trl.report.samples import join
 from e1_trl.report.stopping import Stopping, stopping
 from e1_trl.report.tables import needs, rules
 from e1_trl.rollout import ThinkingEnd
@@ -120,3 +121,11 @@ def test_thoughts_sampled_for_each_budget_or_answered_at_one_say_nothing() -> No
     assert not stopping(thoughts().assign(thinking_end="forced", conditions=own), votes=True)
     apart = thoughts()
     assert not stopping(apart[(apart["problem"] < 2) == (apart["thinking_budget"] == 8)], votes=True)
+
+
+def test_evaluations_that_are_reported_together_share_no_thoughts() -> None:
+    small, middle, large = (cell([[True], [False]], budget) for budget in BUDGETS)
+    assert not stopping(join([small, middle.assign(seed=8)]), votes=True)
+    assert [each.budgets for each in stopping(join([pd.concat([small, middle]), large]), votes=True)] == [
+        ["8+8", "16+8"]
+    ]

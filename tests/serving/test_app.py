@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -22,6 +23,8 @@ from server_stub import TOKEN, ServerStub, stream_of
 from e1_trl import cli
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError
+from e1_trl.evaluation.arguments import parse
+from e1_trl.evaluation.prepare import prepare
 from e1_trl.marker import Marker, PromptState
 from e1_trl.ports import free_port
 from e1_trl.serving import app, chat
@@ -431,3 +434,10 @@ def test_a_proxy_stops_though_an_answer_goes_on(stub: ServerStub) -> None:
     assert time.monotonic() - start < 10  # it has a second
     end.set()
     asking.join()
+
+
+def test_an_evaluation_does_not_take_the_proxy_for_a_server(stub: ServerStub, nano_data: Path, tmp_path: Path) -> None:
+    with proxy_of(stub.url) as url:
+        words = ["--model", BASE, "--base_url", url, "--served_model_name", "nano", "--dataset_name", nano_data]
+        with pytest.raises(UserError, match=f"^{url} is a proxy of e1 serve; name the server behind it$"):
+            prepare(parse([*map(str, words), "--output", str(tmp_path), "--budgets", "8+8"]))

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,9 +30,21 @@ from e1_trl.training.groups import Group, GroupReward
 from e1_trl.training.lengths import Hapo, LaserD
 from e1_trl.training.phases import SAMPLING, SYNC, Phases
 from e1_trl.training.progress import FIRST, GAP, Progress
-from e1_trl.training.validation import Validation
+from e1_trl.training.validation import BestCheckpoint, Validation
 
 KEY = "0123456789abcdef"
+
+
+class Falling(torch.nn.Module):
+    """A model whose loss is its only weight, and falls with each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        loss = self.weight.sum()
+        return {"loss": loss, "logits": labels * loss}
 
 
 def remembering() -> tuple[Hapo, LaserD, RewardState]:
@@ -230,6 +243,29 @@ def test_the_last_step_is_validated_once(strategy: str, asks: bool) -> None:
     validation = Validation(SimpleNamespace(args=args), None, [], None)  # type: ignore[arg-type]
     validation.on_step_end(args, TrainerState(global_step=4, max_steps=4), control)  # type: ignore[arg-type]
     assert control.should_evaluate is asks
+
+
+def test_the_best_checkpoint_is_found_in_a_folder_that_was_moved(tmp_path: Path) -> None:
+    """By a finished training that is resumed to upload its best weights."""
+
+    def trained(folder: Path, **more: Any) -> Trainer:
+        strategies = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1}
+        fixed = {"use_cpu": True, "bf16": False, "report_to": "none", "max_steps": 3, "learning_rate": 0.1}
+        args = TrainingArguments(str(folder), **fixed, **strategies, load_best_model_at_end=True, **more)
+        rows = [{"labels": torch.ones(1)}] * 8
+        return Trainer(Falling(), args, train_dataset=rows, eval_dataset=rows, callbacks=[BestCheckpoint()])
+
+    best = trained(tmp_path / "run", metric_for_best_model="loss", greater_is_better=True)
+    best.train()
+    assert best.state.best_global_step == 1
+    (tmp_path / "run").rename(tmp_path / "moved")
+    again = trained(tmp_path / "moved", metric_for_best_model="loss", greater_is_better=True)
+    again.train(resume_from_checkpoint=True)
+    assert torch.equal(again.model.weight, best.model.weight)
+    shutil.rmtree(tmp_path / "moved" / "checkpoint-1")
+    last = trained(tmp_path / "moved", metric_for_best_model="loss", greater_is_better=True)
+    with pytest.raises(UserError, match=r"load_best_model_at_end is true, and the best checkpoint, .*-1, is gone"):
+        last.train(resume_from_checkpoint=True)
 
 
 def seen(caplog: pytest.LogCaptureFixture, gaps: list[float]) -> list[int]:

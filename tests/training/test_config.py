@@ -19,6 +19,7 @@ from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe
 
 WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 ONE = Marker("</think>", (1,), (1,), close_tokens=1)
+BEST = {"metric_for_best_model": "eval_reward"}
 FOUR = Marker("</think>", (1,), (2, 3, 1, 4), close_tokens=3)
 
 
@@ -173,6 +174,14 @@ def test_a_model_brings_its_tokenizer_and_its_context() -> None:
             r"is 'eval_budget/16\+8/accuracy', and eval_budgets measure eval_budget/8\+8/accuracy$",
         ),
         ({"eval_budgets": ["8+8"], "load_best_model_at_end": True, "eval_strategy": "steps"}, "is 'loss', and"),
+        (
+            {**BEST, "eval_strategy": "steps", "eval_steps": 10, "save_steps": 20},
+            "metric_for_best_model with eval_steps 10 and save_steps 20: where the best validation has no checkpoint",
+        ),
+        (
+            {"eval_budgets": ["8+8"], "metric_for_best_model": "eval_budget/8+8/accuracy", "save_steps": 0.3},
+            "with eval_steps 10 and save_steps 0.3",
+        ),
         ({"report_to": "wandb"}, "report_to names 'wandb', which is not installed; pip install wandb"),
         (
             {"generation_kwargs": {"max_tokens": 5, "seed": 5, "presence_penalty": 0.5, "top_a": 1}},
@@ -190,6 +199,17 @@ def test_contradictions_are_refused_in_one_line(fields: dict[str, object], messa
     with pytest.raises(ValueError, match=message) as error:
         config(**fields)
     assert "\n" not in str(error.value)
+
+
+def test_the_best_is_chosen_among_validations_that_have_a_checkpoint() -> None:
+    steps = {"eval_strategy": "steps", "save_strategy": "steps"}
+    for each in (
+        {"eval_steps": 20, "save_steps": 10},
+        {"eval_steps": 0.3, "save_steps": 0.1},
+        {"save_strategy": "best"},
+    ):
+        assert config(**BEST, **{**steps, "eval_steps": 5, **each}).metric_for_best_model == "eval_reward"
+    assert config(eval_strategy="steps", eval_steps=10, save_steps=20).eval_steps == 10
 
 
 def test_the_batch_of_an_evaluation_that_eval_budgets_replace_need_not_be_divisible() -> None:

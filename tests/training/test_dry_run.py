@@ -262,6 +262,9 @@ def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
             find_checkpoint(args)
         (tmp_path / "checkpoint-10" / state).touch()
     assert find_checkpoint(args) == find_checkpoint(auto) == str(tmp_path / "checkpoint-10")
+    moving = config(output_dir=str(tmp_path), resume_from_checkpoint="true", sync_ref_model=True, beta=0.1)
+    with pytest.raises(UserError, match=r"^sync_ref_model is true: a resumed training would begin again with the base"):
+        find_checkpoint(moving)
     args.resume_from_checkpoint = str(tmp_path / "checkpoint-2")
     with pytest.raises(UserError, match=r"checkpoint-10 is later than .*: go on from it with .* true, or, if it is of"):
         find_checkpoint(args)

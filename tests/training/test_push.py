@@ -100,7 +100,7 @@ def test_an_adapter_is_uploaded_with_its_base_named_after_an_upload_that_was_kil
     hub.add("org/base", files)
     lora = {"use_peft": "true", "lora_r": 8, "lora_target_modules": ["q_proj", "v_proj"]}
     hub_options = {"hub_strategy": "checkpoint", "hub_revision": "lora", "hub_private_repo": "true"}
-    words = pushing(texts, model_name_or_path="org/base", **hub_options, **lora)
+    words = pushing(texts, model_name_or_path="org/base", log_completions="true", **hub_options, **lora)
     output = tmp_path / "run"
     hub.stalled = True
     process = launch(*words, output=output, data=texts, launched=False)
@@ -118,12 +118,14 @@ def test_an_adapter_is_uploaded_with_its_base_named_after_an_upload_that_was_kil
     assert len(lines) == 1 and f"the model is whole in {output}" in lines[0] and "400" in lines[0]
     hub.full = False
 
+    tables = {*(output / "completions").glob("*.parquet")}
     resumed = (*words, "--resume_from_checkpoint", "true")
     for more in ((), ("--max_steps", 9, "--max_generated_tokens", 1)):  # finished in steps, and in tokens
         train(*resumed, *more, launched=False)
         assert json.loads((output / "trainer_state.json").read_text())["global_step"] == 2
         weights = (output / "checkpoint-2" / "adapter_model.safetensors").read_bytes()
         assert (output / "adapter_model.safetensors").read_bytes() == weights
+    assert tables and {*(output / "completions").glob("*.parquet")} == tables  # nothing was sampled
     commits = hub.commits("someone/e1", "lora")
     assert hub.repositories["someone/e1"].private and hub.commits("someone/e1") == []
     last = commits[-1].files

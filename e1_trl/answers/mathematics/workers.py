@@ -5,6 +5,7 @@ and replaced. This is no sandbox: the function may open files and sockets like i
 """
 
 import contextlib
+import math
 import os
 import resource
 import signal
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 LOOKED_AFTER_EVERY = 1.0  # seconds
 ENDED = "worker processes cannot be started, or die while idle; is memory used up?"
+GRACE = 5  # seconds after its time limit, after which a call ends by itself
 MEMORY_LIMIT = 2**30  # bytes that a worker may take beyond what it holds at its start
 
 Task = tuple[Hashable, ...]
@@ -79,7 +81,8 @@ class Workers(Generic[Result]):
         if task not in self._begun:
             try:
                 # Pebble counts the timeout from the moment a worker takes the task.
-                self._begun[task] = self._pool.schedule(_call, args=(self.function, *task), timeout=self.time_limit)
+                call = (self.time_limit, self.function, *task)
+                self._begun[task] = self._pool.schedule(_call, args=call, timeout=self.time_limit)
             except RuntimeError as error:  # the pool is broken
                 raise WorkersError(ENDED) from error
 
@@ -135,10 +138,15 @@ def _start(initializer: Callable[[], None]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _call(function: Callable[..., Result], *task: Hashable) -> Result | Outcome:
-    with contextlib.suppress(MemoryError, RecursionError):
+def _call(time_limit: float, function: Callable[..., Result], *task: Hashable) -> Result | Outcome:
+    # The parent kills a call that takes too long, unless it has been killed itself, or its clock was set back.
+    signal.alarm(math.ceil(time_limit) + GRACE)
+    try:
         return function(*task)
-    return Outcome.CRASHED
+    except (MemoryError, RecursionError):
+        return Outcome.CRASHED
+    finally:
+        signal.alarm(0)
 
 
 class _Process(ForkServerProcess):
