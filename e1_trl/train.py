@@ -157,9 +157,9 @@ def step_of(checkpoint: Path) -> int:
 
 
 def check_state(checkpoint: Path, args: E1Config) -> None:
-    """Raise a `UserError` if a checkpoint lacks its optimizer, or another number of DeepSpeed's processes shares it.
+    """Raise a `UserError` if a checkpoint lacks what a training resumes from.
 
-    Or if the recipe moves the reference model, of which no checkpoint knows.
+    That is its optimizer, of as many of DeepSpeed's processes, and the reference model if the recipe moves it.
     """
     if args.sync_ref_model and args.beta:
         raise UserError(

@@ -30,7 +30,7 @@ class BestCheckpoint(TrainerCallback):
     """
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        if state.best_global_step is None:
+        if state.best_global_step is None or state.best_model_checkpoint is not None:
             return
         best = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
         if best.is_dir():

@@ -55,7 +55,7 @@ def test_waiting_in_the_queue_does_not_count() -> None:
 
 
 @pytest.mark.slow
-def test_a_call_ends_by_itself_where_its_parent_was_killed(tmp_path: Path) -> None:
+def test_a_call_ends_by_itself_where_its_parent_was_killed() -> None:
     lines = ("import os, test_workers as t", "workers = t.Workers(t._act, t._nothing, 0.5, 1)")
     lines += ("print(*workers.run([('pid',)]), flush=True)", "workers.begin(('hang',))", "t.time.sleep(0.3)")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}

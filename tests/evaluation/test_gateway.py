@@ -6,7 +6,6 @@ import pytest
 from server_stub import TOKEN, ServerStub
 
 from e1_trl.budget import ThinkingClose
-from e1_trl.engines import server
 from e1_trl.engines.engine import EngineError, SamplingSettings
 from e1_trl.engines.server import ServerEngine
 from e1_trl.marker import Marker
@@ -35,12 +34,9 @@ def test_answers_that_may_have_been_cut_for_their_length_are_told_once(
     assert sum(TOLD in text for text in caplog.messages) == is_told
 
 
-def test_a_server_that_is_gone_has_cut_no_answer(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(server, "RETRIES", 1)
+def test_a_server_that_is_gone_has_cut_no_answer(caplog: pytest.LogCaptureFixture) -> None:
     stub = ServerStub()
-    engine = ServerEngine(stub.url, "m", CLOSE, SamplingSettings())
+    engine = ServerEngine(stub.url, "m", CLOSE, SamplingSettings(), is_trained=True)  # which is not waited for as long
     stub.shutdown()
     stub.server_close()
     with pytest.raises(EngineError, match="Connection refused"):

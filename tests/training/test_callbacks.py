@@ -248,24 +248,26 @@ def test_the_last_step_is_validated_once(strategy: str, asks: bool) -> None:
 def test_the_best_checkpoint_is_found_in_a_folder_that_was_moved(tmp_path: Path) -> None:
     """By a finished training that is resumed to upload its best weights."""
 
-    def trained(folder: Path, **more: Any) -> Trainer:
+    def training(folder: Path) -> Trainer:
         strategies = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1}
+        best = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": True}
         fixed = {"use_cpu": True, "bf16": False, "report_to": "none", "max_steps": 3, "learning_rate": 0.1}
-        args = TrainingArguments(str(folder), **fixed, **strategies, load_best_model_at_end=True, **more)
+        args = TrainingArguments(str(folder), **fixed, **strategies, **best)
         rows = [{"labels": torch.ones(1)}] * 8
         return Trainer(Falling(), args, train_dataset=rows, eval_dataset=rows, callbacks=[BestCheckpoint()])
 
-    best = trained(tmp_path / "run", metric_for_best_model="loss", greater_is_better=True)
-    best.train()
-    assert best.state.best_global_step == 1
+    first = training(tmp_path / "run")
+    first.train()
+    assert first.state.best_global_step == 1
+    elsewhere = training(tmp_path / "elsewhere")
+    elsewhere.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-3"))
     (tmp_path / "run").rename(tmp_path / "moved")
-    again = trained(tmp_path / "moved", metric_for_best_model="loss", greater_is_better=True)
-    again.train(resume_from_checkpoint=True)
-    assert torch.equal(again.model.weight, best.model.weight)
+    moved = training(tmp_path / "moved")
+    moved.train(resume_from_checkpoint=True)
+    assert first.model.weight == elsewhere.model.weight == moved.model.weight
     shutil.rmtree(tmp_path / "moved" / "checkpoint-1")
-    last = trained(tmp_path / "moved", metric_for_best_model="loss", greater_is_better=True)
     with pytest.raises(UserError, match=r"load_best_model_at_end is true, and the best checkpoint, .*-1, is gone"):
-        last.train(resume_from_checkpoint=True)
+        training(tmp_path / "moved").train(resume_from_checkpoint=True)
 
 
 def seen(caplog: pytest.LogCaptureFixture, gaps: list[float]) -> list[int]:
