@@ -326,7 +326,7 @@ def test_a_rollout_is_graded_while_others_are_sampled_and_once(
     schedule, step = ProcessPool.schedule, engine.step
 
     def counted(self: ProcessPool, function: Any, args: Any = (), **options: Any) -> Any:
-        handed_over.append(args[1:])
+        handed_over.append(args[2:])  # what follows time limit and function
         return schedule(self, function, args=args, **options)
 
     def patient() -> Any:  # the next tokens are sampled only when all that was handed over is graded
