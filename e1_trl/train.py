@@ -36,7 +36,7 @@ from e1_trl.checkpoints import hub
 from e1_trl.checkpoints.model_card import BaseModel
 from e1_trl.command_line import names_in
 from e1_trl.plan.verdict import verdict
-from e1_trl.problems.prompts import last_question
+from e1_trl.problems.prompts import MEASURED, last_question
 from e1_trl.provenance import FILE as PROVENANCE
 from e1_trl.provenance import Provenance
 from e1_trl.training.advantages import make_advantage
@@ -48,7 +48,7 @@ from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import load
 from e1_trl.training.dry_run import show
 from e1_trl.training.launch import check_batch
-from e1_trl.training.named_rewards import make_rewards
+from e1_trl.training.named_rewards import make_rewards, warn_of_scaling
 from e1_trl.training.recipe_as_run import E1ScriptArguments, Recipe, fields_of_config, parse_recipe, resolved
 from e1_trl.training.rewards import Accuracy
 from e1_trl.training.trainer import E1Trainer
@@ -76,8 +76,8 @@ def prepare(
     workers = max(1, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)) // processes))
     grader = make_grader(script_args, workers)
     rewards = make_rewards(script_args.reward_funcs, args.reward_weights, grader)
-    advantage = make_advantage(script_args.advantage, args, rewards)
-    check_advantage(args, advantage)
+    advantage = make_advantage(script_args.advantage, args)
+    check_advantage(args, advantage, rewards)
     args.model_init_kwargs = {
         "revision": model.model_revision,
         "attn_implementation": model.attn_implementation,
@@ -228,11 +228,13 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
     evaluation = recipe.evaluation
     output = Path(args.output_dir)
     write_logs(output)
-    if args.push_to_hub and args.log_completions and args.process_index == 0:
+    if args.push_to_hub and args.process_index == 0:
         hub.keep_from_the_hub(output)
     if recipe.advantage is None and all(isinstance(reward, Accuracy) for reward in recipe.rewards):
         # Saves every process from reading columns that no reward needs at every step.
-        problems = problems.select_columns(["prompt", "answers", "key", "prompt_tokens"])
+        problems = problems.select_columns(["prompt", "answers", "key", MEASURED])
+    if recipe.advantage is None:
+        warn_of_scaling(recipe.rewards, args.scale_rewards, args.multi_objective_aggregation)
     with recipe.grader:
         trainer = E1Trainer(
             model=recipe.model.model_name_or_path,

@@ -21,7 +21,7 @@ from tests.closure import (
 
 # By folder, with the packages that lie above them.
 CORE = {
-    "": ("", "arguments", "budget", "errors", "marker", "ports", "rollout", "seeds", "trl_internals", "versions"),
+    "": ("", "arguments", "budget", "errors", "marker", "ports", "rollout", "trl_internals", "versions"),
     "engines": ("", "colocated", "engine", "local", "openai", "server", "weight_check"),
     "answers": ("", "grade"),
     "problems": ("", "prompts"),

@@ -216,7 +216,9 @@ def test_a_base_is_measured_as_it_is_and_a_system_after_its_training(monkeypatch
     monkeypatch.setattr(
         command, "train", lambda recipe, source, output, seed: done.append((source.name, seed)) or output
     )
-    monkeypatch.setattr(command, "e1", lambda *words: done.append(words[words.index("--model") + 1].name))
+    monkeypatch.setattr(  # a model, and the place of its evaluation
+        command, "e1", lambda *words: done.extend("/".join(words[at].parts[-2:]) for at in (4, 6))
+    )
     monkeypatch.setattr(
         command, "merge", lambda adapters, output, source: done.append((adapters[0].name, source.name)) or output
     )
@@ -226,9 +228,9 @@ def test_a_base_is_measured_as_it_is_and_a_system_after_its_training(monkeypatch
     command.add(1, "base", 17)
     command.add(1, "e1", 42)
     command.add(1, "taught_e1", 42)
-    merged = [("base", 42), ("e1-42", "base"), "e1-42-merged"]
-    merged += [("taught", 42), ("taught_e1-42", "taught"), "taught_e1-42-merged"]
-    assert done == ["taught", "base", *merged]
+    merged = [("base", 42), ("e1-42", "base"), "e1-42/merged", "e1-42/test"]
+    merged += [("taught", 42), ("taught_e1-42", "taught"), "taught_e1-42/merged", "taught_e1-42/test"]
+    assert done == ["1/taught", "1/test-taught-17", "1/base", "1/test-base-17", *merged]
 
 
 def test_an_adapter_is_merged_into_the_model_that_it_was_trained_from(tmp_path: Path) -> None:

@@ -10,10 +10,9 @@ from accelerate.utils import broadcast_object_list, gather_object
 from transformers import set_seed
 
 from e1_trl.budget import ThinkingClose
-from e1_trl.engines.engine import OnCompletion, SamplingSettings, ignore, run
+from e1_trl.engines.engine import NUMPY, OnCompletion, SamplingSettings, ignore, run, seed_of
 from e1_trl.engines.server import ServerEngine
 from e1_trl.rollout import Completion, Name, Rollout
-from e1_trl.seeds import NUMPY, seed_of
 from e1_trl.trl_internals import TrlEngine
 
 if TYPE_CHECKING:

@@ -5,6 +5,8 @@ once. The solution of a rollout is thus requested when its own thinking ends: no
 and the prefix cache holds all of it but the last, unfinished block.
 """
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -26,6 +28,12 @@ OnCompletion = Callable[[int, Completion], None]  # receives each completion, wi
 # Bytes of an engine's keys and values on a CPU, of whose memory vLLM would take nine tenths; vLLM's variable
 # VLLM_CPU_KVCACHE_SPACE, in GiB, takes precedence.
 CPU_CACHE = 2**30
+NUMPY = 2**32  # numpy's global generator takes seeds below this
+
+
+def seed_of(*what: int | str) -> int:
+    """Hash the purpose of a seed, the same in every process and run, to one below 2^63, as servers take it."""
+    return int.from_bytes(hashlib.sha256(json.dumps(what).encode()).digest()[:8], "big") >> 1
 
 
 class EngineError(RuntimeError):

@@ -19,11 +19,11 @@ from e1_trl.engines.engine import (
     UnusableEngineError,
     ignore,
     request_parameters,
+    seed_of,
 )
 from e1_trl.engines.openai import RETURNED, UNSENT, Client, ServerError, allow_files, read_choice
 from e1_trl.errors import TROUBLESHOOTING
 from e1_trl.rollout import Request, Segment
-from e1_trl.seeds import seed_of
 
 logger = logging.getLogger(__name__)
 

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from e1_trl.arguments import json_object
 from e1_trl.budget import ThinkingClose
 from e1_trl.checkpoints.checkpoint import Checkpoint, served_rank
-from e1_trl.engines.engine import Engine, SamplingSettings
+from e1_trl.engines.engine import NUMPY, Engine, SamplingSettings, seed_of
 from e1_trl.errors import INSTALL, UserError
 from e1_trl.evaluation.arguments import EvaluationArguments, token_biases
 from e1_trl.evaluation.store import read_facts
 from e1_trl.marker import MARKER, find_marker
-from e1_trl.seeds import NUMPY, seed_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

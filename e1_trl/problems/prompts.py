@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MEASURED = "prompt_tokens"  # the column with the lengths of prompts
+MEASURED = "_prompt_tokens"  # the column with the lengths of prompts
 SWITCHES = ("enable_thinking", "thinking")  # arguments of chat templates that turn thinking on
 
 Message = dict[str, str]  # "role" and "content"
@@ -46,14 +46,20 @@ def last_question(prompt: Prompt) -> str:
     Raises:
         UserError: there is no user message in the conversation.
     """
-    return prompt if isinstance(prompt, str) else prompt[_last_user_message(prompt)]["content"]
+    return prompt if isinstance(prompt, str) else _text_of(prompt[_last_user_message(prompt)])
 
 
 def problem_of(prompt: Prompt) -> str:
     """Return what names a problem: the text, or all user messages, as the last may be the same for many problems."""
     if isinstance(prompt, str):
         return prompt
-    return "\n\n".join(message["content"] for message in prompt if message["role"] == "user")
+    return "\n\n".join(_text_of(message) for message in prompt if message["role"] == "user")
+
+
+def _text_of(message: Mapping[str, Any]) -> str:
+    """Return the text of a message, whose content may be a list of parts."""
+    content = message["content"]
+    return content if isinstance(content, str) else "".join(str(part.get("text") or "") for part in content)
 
 
 def identity(problem: str) -> str:

@@ -121,22 +121,21 @@ UNEQUAL = ("grpo", "sapo", "bnpo")  # losses that divide by the length of a row,
 ADVANTAGES: dict[str, Callable[..., Any]] = {each.__name__: each for each in (gfpo, *BY_GRADE, *BY_FORK)}
 
 
-def make_advantage(spec: Any, args: E1Config, rewards: Sequence[Reward]) -> Advantage | None:
+def make_advantage(spec: Any, args: E1Config) -> Advantage | None:
     """Find what a recipe names: one of `ADVANTAGES`, or the user's at a dotted path; `None` is TRL's own.
 
     Args:
         spec: a name, or a mapping of `name` and arguments, which is YAML text if it comes from a command line.
-        args, rewards: the recipe's.
+        args: the recipe's.
 
     Raises:
-        UserError: there is none of that name, or it does not work with these arguments and rewards.
+        UserError: there is none of that name, or it does not work with these arguments.
     """
     if (said := from_yaml("advantage", spec)) is None:
         return None
     options = dict(said) if isinstance(said, Mapping) else {"name": said}
     name = str(options.pop("name", ""))
     function = find(name, ADVANTAGES, "advantage")
-    _check(f"the advantage {name}", function, args, rewards)
     forks = args.budgets.forks
     rows = 4 * forks
     tokens = [*range(1, rows + 1)]
@@ -149,15 +148,16 @@ def make_advantage(spec: Any, args: E1Config, rewards: Sequence[Reward]) -> Adva
         raise UserError(f"the advantage {name} fails with {options}: {one_line(error)}") from error
     if args.importance_sampling_level == "sequence" and any(thinking != solution for thinking, solution in pairs):
         raise UserError(f"importance_sampling_level sequence would average the two advantages of {name}; use token")
-    if function is gfpo and options["keep"] >= args.num_generations:
-        kept = f"{options['keep']} of num_generations {args.num_generations}"
-        raise UserError(f"the advantage gfpo keeps {kept}; keep fewer")
     return made
 
 
-def _check(said: str, function: Any, args: E1Config, rewards: Sequence[Reward]) -> None:
+def _check(advantage: partial[Any], args: E1Config, rewards: Sequence[Reward]) -> None:
     """Raise a `UserError` where one of our advantages would learn something else than its formula says."""
+    function: Any = getattr(advantage, "func", advantage)
+    said = f"the advantage {function.__name__}"
     forks = args.budgets.forks
+    if function is gfpo and (keep := getattr(advantage, "keywords", {}).get("keep", 2)) >= args.num_generations:
+        raise UserError(f"{said} keeps {keep} of num_generations {args.num_generations}; keep fewer")
     if function in BY_FORK and forks == 1:
         raise UserError(f"{said} compares forks of a thought: thinking_budget: {FORMS[nested]}")
     if function in (per_fork, brpo) and args.num_generations < 2 * forks:
@@ -176,3 +176,7 @@ def _check(said: str, function: Any, args: E1Config, rewards: Sequence[Reward]) 
         raise UserError(f"{said} must know which answers are right; add accuracy to reward_funcs")
     if function is s_grpo and len(rewards) > 1:
         raise UserError(f"{said} reads which answers are right, and no other reward; name accuracy alone")
+
+
+for each in ADVANTAGES.values():  # for trainers that are given the function itself
+    setattr(each, "check", _check)  # noqa: B010  mypy knows no attributes of functions

@@ -7,7 +7,6 @@ import inspect
 import logging
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from accelerate.utils import is_peft_model
@@ -37,11 +36,11 @@ MEANS_OVER_ROWS = {"grpo", "sapo", "dr_grpo", "luspo"}  # losses in which a row 
 
 def check_datasets(
     train: Dataset,
-    evaluation: Dataset | None,
+    evaluation: Dataset | dict[str, Dataset] | None,
     rewards: Sequence[Reward],
     args: E1Config,
     tokenizer: PreTrainedTokenizerBase,
-) -> tuple[Dataset, Dataset | None]:
+) -> tuple[Dataset, Dataset | dict[str, Dataset] | None]:
     """Check that rewards find their columns and prompts let the model think, and drop rows with too long prompts.
 
     Raises:
@@ -59,7 +58,7 @@ def check_datasets(
         measured = drop_long(dataset, tokenizer, args.max_prompt_length or PROMPT, template, marker)
         if dataset is train and (unasked := explain_unthinking(tokenizer, marker, measured[0]["prompt"], template)):
             logger.warning("%s", unasked)
-        return measured
+        return measured.remove_columns(MEASURED)
 
     train = check(train)
     needed = args.generation_batch_size // args.num_generations
@@ -68,6 +67,8 @@ def check_datasets(
             f"{len(train)} prompts are too few to train on: one generation takes {needed} (generation_batch_size = "
             f"{args.generation_batch_size} rollouts, {args.num_generations} of each)"
         )
+    if isinstance(evaluation, dict):
+        return train, {name: check(each) for name, each in evaluation.items()}
     return train, None if evaluation is None else check(evaluation)
 
 
@@ -75,12 +76,15 @@ def _check_columns(dataset: Dataset, rewards: Sequence[Reward], args: E1Config) 
     if not isinstance(dataset, Dataset):
         raise UserError(f"prompts are checked before training; give a loaded Dataset, not {type(dataset).__name__}")
     columns = set(dataset.column_names)
+    if "prompt" not in columns:
+        raise UserError(f"the dataset has no column 'prompt', only {', '.join(sorted(columns))}; rename one")
     if clash := sorted(columns & ROLLOUT_COLUMNS):
         raise UserError(f"the dataset's column {clash[0]!r} is also one of the rollout's; rename it")
     if pictures := sorted(columns & {"image", "images"}):
         raise UserError(f"the dataset has a column {pictures[0]!r}; budgeted rollouts take text only, remove it")
     graded = any(isinstance(reward, Accuracy) for reward in rewards)
-    given = ({"prompt"} if args.remove_unused_columns else columns) | ROLLOUT_COLUMNS | TRLS_REWARD_ARGUMENTS
+    kept = {"prompt"} if args.remove_unused_columns else columns
+    given = kept | ROLLOUT_COLUMNS | TRLS_REWARD_ARGUMENTS
     for reward in rewards:
         if isinstance(reward, GroupReward) and reward.needs_accuracy and not graded:
             raise UserError(
@@ -96,14 +100,15 @@ def _check_columns(dataset: Dataset, rewards: Sequence[Reward], args: E1Config) 
             needed = each.default is each.empty and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
             if needed and name not in given:
                 raise UserError(
-                    f"{said} takes {name!r}, which is neither a column of the dataset ({', '.join(sorted(columns))}) "
+                    f"{said} takes {name!r}, which is neither a column of the dataset ({', '.join(sorted(kept))}"
+                    f"{', as remove_unused_columns is true' * args.remove_unused_columns}) "
                     f"nor one of a completion ({', '.join(sorted(ROLLOUT_COLUMNS))}); rename it, or give it a value"
                 )
         if all(each.kind is not each.VAR_KEYWORD for each in parameters.values()):
             raise UserError(f"{said} must end with **others, as it is called with all columns")
 
 
-def check_advantage(args: E1Config, advantage: Advantage | None) -> None:
+def check_advantage(args: E1Config, advantage: Advantage | None, rewards: Sequence[Reward]) -> None:
     """Raise a `UserError` where TRL's advantages are needed, or have a setting that another function does not read."""
     by_sign = [f"loss_type {args.loss_type}"] * (args.loss_type == "vespo")
     by_sign += ["off_policy_mask_threshold"] * (args.off_policy_mask_threshold is not None)
@@ -117,15 +122,14 @@ def check_advantage(args: E1Config, advantage: Advantage | None) -> None:
             f"{by_sign[0]} needs one advantage of a completion, and `advantage` may give its thinking and its solution "
             "two; remove one"
         )
+    if check := getattr(getattr(advantage, "func", advantage), "check", None):  # as those of `training.advantages` have
+        check(advantage, args, rewards)
 
 
 def check_precision(args: E1Config, model: str | PreTrainedModel, adapter: bool = False) -> None:
     """Refuse to train weights of 16 bits without fp32 masters, which only DeepSpeed and FSDP keep.
 
-    Args:
-        args: of the training.
-        model: a name, or a model as it will be trained.
-        adapter: whether an adapter, in fp32, will be trained instead of the model.
+    The model is a name, or as it will be trained; with `adapter`, one in fp32 is trained instead of it.
 
     Raises:
         UserError: names the dtype and what would be right.
@@ -153,11 +157,21 @@ def _trained_dtypes(args: E1Config, model: str | PreTrainedModel) -> set[torch.d
 
 
 def check_model(args: E1Config, model: PreTrainedModel) -> None:
-    """Check the precision of a loaded model, and let it be saved.
+    """Check precision and adapter of a loaded model, and let it be saved.
 
     Transformers refuses to save one, at the first checkpoint, that names values of sampling and leaves sampling off.
     """
     check_precision(args, model)
+    if is_peft_model(model):
+        base = model.get_base_model()
+        ends = filter(None, (base.get_input_embeddings(), base.get_output_embeddings()))
+        trained = any(each.requires_grad for end in ends for each in end.parameters())
+        parts = any("trainable_tokens" in name for name, _ in model.named_parameters())
+        if parts or (trained and base.config.get_text_config().tie_word_embeddings):
+            raise UserError(
+                "the adapter trains single tokens, or embeddings that are tied to the head, which vLLM would not get; "
+                "leave them out of target_modules and modules_to_save, and unset trainable_token_indices"
+            )
     if model.generation_config is not None:
         try:
             model.generation_config.validate(strict=True)
@@ -195,21 +209,4 @@ def warn_beforehand(args: E1Config, model: PreTrainedModel, rewards: Sequence[Re
             "evaluations sample at the scheduled budgets of their step (%s), so their curve mixes policy and budget; "
             "eval_budgets evaluates at fixed ones",
             args.budgets,
-        )
-
-
-def warn_of_scaling(rewards: Sequence[Any], scale_rewards: str, aggregation: str) -> None:
-    """Warn if TRL divides by the spread of a group, which cancels the weight of a length reward."""
-    if not any(isinstance(reward, GroupReward) and reward.weighs_length for reward in rewards):
-        return
-    if aggregation == "normalize_then_sum":  # which does not read scale_rewards
-        logger.warning(
-            "multi_objective_aggregation is normalize_then_sum, which divides each reward by its spread in a group: a "
-            "length reward pushes as hard whatever its bonus, alpha or weight; reward_weights weigh it, or "
-            "sum_then_normalize with scale_rewards none keeps them"
-        )
-    elif scale_rewards == "group":
-        logger.warning(
-            "scale_rewards is group: in groups that are all right or all wrong a length reward pushes as hard whatever "
-            "its weight; batch and none keep that"
         )

@@ -253,11 +253,9 @@ def begin(parameter: torch.nn.Parameter, value: torch.Tensor) -> bool:
 
 
 class Packing(TrainerCallback):
-    """Prints the layout of rows as a training begins, and trims rows in place of packing if packed ones mix.
+    """Prints the layout of rows, and why, as a training begins; trims rows in place of packing if packed ones mix.
 
-    Args:
-        trainer: its `layout` follows from the model's configuration.
-        why: the reason for that layout.
+    Refuses `eval_budgets` of which no `Validation` was added, as TRL would evaluate at another budget.
     """
 
     def __init__(self, trainer: "E1Trainer", why: str):
@@ -266,6 +264,8 @@ class Packing(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
         trainer = self._trainer
+        if trainer.validation is None and trainer.args.eval_budgets:
+            raise UserError("eval_budgets needs trainer.add_callback(Validation(trainer, …)), or leave it unset")
         if trainer.layout is Layout.PACKED:
             gap = packing_gap(trainer)
             if not gap < GROSS:

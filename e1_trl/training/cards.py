@@ -10,6 +10,7 @@ import yaml
 from e1_trl.checkpoints import model_card
 from e1_trl.checkpoints.budget_file import FILE, BudgetInfo
 from e1_trl.checkpoints.checkpoint import ORIGIN
+from e1_trl.checkpoints.hub import keep_from_the_hub
 from e1_trl.checkpoints.model_card import EARLIER, RECIPE, BaseModel, publish
 from e1_trl.training.trainer import E1Trainer
 
@@ -21,6 +22,8 @@ def write_cards(
     resumed: int = 0,
 ) -> None:
     """Have a trainer write its model's card and files into `output_dir` before every save and upload.
+
+    With `push_to_hub`, tables of completions stay out of the upload.
 
     Until a resumed training has learnt something, only the card itself is written: a finished one may just upload a
     model that was evaluated.
@@ -34,6 +37,8 @@ def write_cards(
     trained = BudgetInfo.of(trainer.thinking_close.marker, trainer.args.forced_text, trainer.budgets.largest)
     base = BaseModel.of(*trainer.base) if origin is None else origin
     folder = Path(trainer.args.output_dir)
+    if trainer.args.push_to_hub and trainer.is_world_process_zero():
+        keep_from_the_hub(folder)
     if (folder / FILE).exists():  # of a training that is resumed; efforts are written by hand
         trained = replace(trained, efforts=BudgetInfo.read(folder / FILE).efforts)
 

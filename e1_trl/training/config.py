@@ -5,10 +5,9 @@ Knows nothing about data, rewards or a loaded model.
 
 import logging
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Self
 
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 from transformers.integrations import get_available_reporting_integrations
 from transformers.trainer_utils import HubStrategy, IntervalStrategy, SaveStrategy
 from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_available
@@ -26,11 +25,11 @@ from e1_trl.training.scoring import check_attention
 
 logger = logging.getLogger(__name__)
 
-# Sampling parameters that follow from the budget; the seed, which every request derives from the recipe's; and
-# penalties that count tokens, which would count from zero in the solution, a request of its own.
+# Sampling parameters that follow from the budget; the seed, which every request derives from the recipe's; and what
+# would begin anew in the solution, a request of its own.
 OWN_SAMPLING_PARAMETERS = {
     *("n", "max_tokens", "min_tokens", "stop", "stop_token_ids", "logprobs", "detokenize", "output_kind", "seed"),
-    *("frequency_penalty", "presence_penalty"),
+    *("frequency_penalty", "presence_penalty", "structured_outputs", "thinking_token_budget"),
 }
 # Fields of TRL that concern other rollouts than ours, and (`COLOCATED`) an engine in the training processes.
 UNUSED = (
@@ -165,11 +164,6 @@ class E1Config(BudgetedTraining, GRPOConfig):
                 f"{secret[0]} is set, and would be uploaded inside training_args.bin; set the variable HF_TOKEN "
                 "instead, or log in with `hf auth login`"
             )
-        tables = Path(self.output_dir) / "completions"
-        if tables.is_dir() and not tables.is_symlink():
-            raise UserError(
-                f"{tables} holds a run's completions, which push_to_hub would upload with the model; move it away"
-            )
 
     @property
     def n_gpu(self) -> int:
@@ -235,6 +229,8 @@ class ModelFacts:
             UserError: marker, budget and model do not fit together, the attention is not installed, or the model does
                 not exist.
         """
+        if isinstance(tokenizer, ProcessorMixin):
+            tokenizer = tokenizer.tokenizer
         check_attention((args.model_init_kwargs or {}).get("attn_implementation"))
         name = model if isinstance(model, str) else model.name_or_path
         hub = {"revision": (args.model_init_kwargs or {}).get("revision"), "trust_remote_code": args.trust_remote_code}

@@ -48,8 +48,7 @@ class E1Trainer(HookedTrainer):
     which evaluation and serving take budgets and marker.
 
     Raises:
-        UserError: budget, context length, dataset, rewards and configuration do not fit together; mostly before the
-            model is loaded.
+        UserError: budget, context, data, rewards and configuration do not fit together; mostly before a model loads.
         EngineError: while training, if the engine does not hold the weights that it was sent.
         RuntimeError: while training, if the loss is NaN.
     """
@@ -61,17 +60,19 @@ class E1Trainer(HookedTrainer):
         reward_funcs: Reward | list[Reward],
         args: E1Config,
         train_dataset: Dataset,
-        eval_dataset: Dataset | None = None,
+        eval_dataset: Dataset | dict[str, Dataset] | None = None,
         processing_class: PreTrainedTokenizerBase | None = None,
         advantage: Advantage | None = None,
         **kwargs: Any,
     ):
-        if own := {"rollout_func", "tools", "environment_factory"} & kwargs.keys():
-            raise UserError(f"E1Trainer makes its own rollouts; it does not take {sorted(own)}")
+        if not isinstance(args, E1Config):
+            raise UserError(f"args is of {type(args).__name__}; expected E1Config, which has all fields of GRPOConfig")
+        if own := [name for name in ("rollout_func", "tools", "environment_factory") if kwargs.pop(name, None)]:
+            raise UserError(f"E1Trainer makes its own rollouts; it does not take {own}")
         facts = ModelFacts.of(args, model, processing_class)
-        beforehand.check_advantage(args, advantage)
-        beforehand.check_precision(args, model, adapter=kwargs.get("peft_config") is not None)
         rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
+        beforehand.check_advantage(args, advantage, rewards)
+        beforehand.check_precision(args, model, adapter=kwargs.get("peft_config") is not None)
         with args.main_process_first(desc="checking the prompts"):
             datasets = beforehand.check_datasets(train_dataset, eval_dataset, rewards, args, facts.tokenizer)
         args = copy.copy(args)
@@ -93,8 +94,6 @@ class E1Trainer(HookedTrainer):
             )
         beforehand.check_model(args, self.model)
         beforehand.warn_beforehand(args, self.model, rewards, self.reward_func_names)
-        if advantage is None:
-            beforehand.warn_of_scaling(rewards, args.scale_rewards, args.multi_objective_aggregation)
         self.thinking_close = facts.thinking_close
         self.budgets = args.budgets
         self._advantage = advantage  # None is TRL's
@@ -121,7 +120,8 @@ class E1Trainer(HookedTrainer):
             self.remove_callback(callback)
         causal = self._causal_model(self.model)
         self.layout, why = layout_of(causal, self.args.padding_free, self.has_aux_loss)
-        of_run = (DataOrder(), ResumedFields(self.optimizer is None), TokenLimit(self.args.max_generated_tokens))
+        own = self.optimizer is None and type(self).create_optimizer is E1Trainer.create_optimizer
+        of_run = (DataOrder(), ResumedFields(own), TokenLimit(self.args.max_generated_tokens))
         for added in (Packing(self, why), Progress(), RewardState(rewards), *of_run):
             self.add_callback(added)
         name, revision = self.base
@@ -180,8 +180,10 @@ class E1Trainer(HookedTrainer):
             print(transcripts(self.processing_class, self._rollouts, self._rewards, count), flush=True)
 
     def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
-        """Run the `Validation` if there is one, else TRL's evaluation at the training budget."""
-        if self.validation is None:
+        """Run the `Validation`, if any and no dataset is given, else TRL's evaluation at the training budget."""
+        if self.validation is None or arguments or options.get("eval_dataset") is not None:
+            if not self.is_in_train:
+                self.vllm.sync()  # TRL syncs after a step alone, and not after the best weights were loaded
             return super().evaluate(*arguments, **options)
         metrics = self.validation()
         self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
@@ -264,7 +266,7 @@ class E1Trainer(HookedTrainer):
 
     def _causal_model(self, model: torch.nn.Module) -> PreTrainedModel:
         """Return a policy or reference without its wrappers, PEFT's included."""
-        model = self.accelerator.unwrap_model(model)
+        model = self.accelerator.unwrap_model(model, keep_torch_compile=False)
         return model.get_base_model() if is_peft_model(model) else model
 
     def scoring(self) -> AbstractContextManager[None]:

@@ -37,25 +37,28 @@ def methods(rows: Rows, base: int, one: str, other: str, budget: str = TIGHT, sy
 
 
 def readme(results: Results) -> Iterator[str]:
-    """Cells of the README's table, of each base: models before and after a training, and differences of methods."""
+    """Rows of the README's table: accuracies of each base, with a budget and without one, and two intervals."""
     rows = read(results)
-    for base in BASES:
-        for after in (LONG, PLAIN):
-            for asked in (("separate", WIDE), (FREE, None)):
-                yield gain(rows, base, TAUGHT, after, *asked)
-        if base == 1:
-            yield "; ".join(gain(rows, base, TAUGHT, SHORT, *asked) for asked in (("separate", WIDE), (FREE, None)))
-        for pair in (("separate", "s1"), ("s1", "truncation")):
-            first, second = (methods(rows, base, *pair, WIDE, system) for system in (TAUGHT, LONG))
-            yield f"| {first:+}, {second:+} |"
+    asked = [(base, *at) for base in BASES for at in (("separate", WIDE), (FREE, None))]
 
+    def line(cells: Iterable[str]) -> str:
+        return f"| {' | '.join(cells)} |"
 
-def gain(rows: Rows, base: int, before: str, after: str, method: str, budget: str | None) -> str:
-    """Accuracy before and after a training, with the interval of the difference."""
-    systems = (before, after)
-    ends = (fmean(row["accuracy"] for row in rows.of(base, system, method, budget)) for system in systems)
-    lead = less(*(rows.values(base, system, method, budget) for system in reversed(systems)))
-    return f"{' → '.join(f'{end:.1%}' for end in ends)} ({lead.interval('+')})"
+    def right(system: str, base: int, method: str, budget: str | None) -> str:
+        return f"{fmean(row['accuracy'] for row in rows.of(base, system, method, budget)):.1%}"
+
+    def lead(other: str, base: int, *at: Any) -> str:
+        return less(*(rows.values(base, name, *at) for name in (LONG, other))).interval("+")
+
+    for name, system in (("untrained", TAUGHT), ("E1", LONG)):
+        yield line([name, *(right(system, *each) for each in asked)])
+    yield line(["E1's gain, 95%", *(lead(TAUGHT, *each) for each in asked)])
+    for name, system in (("plain GRPO, as many tokens", PLAIN), ("plain GRPO, cut at 32 tokens", SHORT)):
+        yield line([name, *(right(system, *each) for each in asked)])
+    yield line(["E1's lead over the cut, 95%", *(lead(SHORT, *each) for each in asked)])
+    for name, system in (("untrained", TAUGHT), ("E1", LONG)):
+        others = ("; ".join(right(system, base, each, WIDE) for each in ("s1", "truncation")) for base in BASES)
+        yield line([f"{name}: s1; truncation", *(cell for each in others for cell in (each, ""))])
 
 
 def levels(rows: Rows) -> str:
@@ -91,15 +94,22 @@ def page(results: Results) -> Iterator[str]:
     yield from taught(rows)
     ahead = methods(rows, 1, "separate", "truncation")
     yield f"of the bases on base 1 only, by {ahead.points:.1f} ({ahead.interval()})"
-    boxes = [
-        100 * row["accuracy_by_boxes"]
-        for method in ("s1", "separate")
-        for base in BASES
-        for row in rows.of(base, BASE, method, TIGHT)
-    ]
-    yield "right on {:.1f} and {:.1f}% of the bases' answers at 12+16, separate budgets on {:.1f} and {:.1f}%".format(
-        *boxes
+    yield from by_boxes(rows)
+
+
+def by_boxes(rows: Rows) -> Iterator[str]:
+    """Accuracy of s1 where only answers in a box count, next to other methods."""
+
+    def right(*asked: Any) -> str:
+        return " and ".join(f"{100 * rows.of(base, *asked)[0]['accuracy_by_boxes']:.1f}" for base in BASES) + "%"
+
+    tight, wide = (
+        [right(system, method, at) for method in methods]
+        for system, at, methods in ((BASE, TIGHT, ("s1", "separate")), (LONG, WIDE, ("s1", "truncation")))
     )
+    yield f"right on {tight[0]} of the bases' answers at {TIGHT}, separate budgets on {tight[1]}"
+    yield f"of *taught_e1*'s at {WIDE} on {wide[0]}, truncation on {wide[1]}"
+    yield f"(by boxes s1 has {right(TAUGHT, 's1', BUDGETS[0])} there)"
 
 
 def taught(rows: Rows) -> Iterator[str]:
@@ -130,14 +140,12 @@ def long_thoughts(rows: Rows) -> Iterator[str]:
     trained = [rows.of(base, ours, FREE, None)[0] for base in BASES]
     generated = dict.fromkeys(f"{round(row['generated_tokens'], -4):,}" for row in trained)
     yield f"from *taught* [with {' and '.join(generated)}]"
-    yield f"rollouts, at {at}, {pair(row['first_reward'] for row in trained)} are right in the first ten"
-    yield f"{pair(row['last_reward'] for row in trained)} in the last ten"
     leads = [
         [less(rows.values(base, ours, *asked), rows.values(base, TAUGHT, *asked)) for base in BASES]
         for asked in (*(("separate", each) for each in BUDGETS), (FREE, None))
     ]
     leads_all = all(each.low > 0 for own in leads for each in own)
-    yield f"it {'leads' if leads_all else 'does not lead'} *taught* at every budget"
+    yield f"*taught_e1* {'leads' if leads_all else 'does not lead'} *taught* at every budget"
     yield f"at {at} by {leads[2][0].points:.1f} points ({leads[2][0].interval()}) on base 1 and {leads[2][1]} on base 2"
     bare = list(zip(*both("separate", at, name="unboxed_ratio"), strict=True))
     yield f"*taught* leaves {pair(bare[0])} of its answers without a box, most cut, and *taught_e1* {pair(bare[1])}"
@@ -160,18 +168,20 @@ def plain_grpo(rows: Rows) -> Iterator[str]:
     leads = [less(rows.values(base, LONG, *asked), rows.values(base, PLAIN, *asked)) for base in BASES]
     right = [100 * rows.of(base, PLAIN, *asked)[0]["accuracy"] for base in BASES]
     yield f"on {right[0]:.1f} and {right[1]:.1f}%"
-    yield f"by {' and '.join(f'{lead.points:.1f}' for lead in leads)} points at {WIDE}"
     yield " and ".join(f"{lead.points:.1f} ({lead.interval()})" for lead in leads)
 
 
 def plain_cut(rows: Rows) -> Iterator[str]:
-    """Plain GRPO from *taught* with a cut at as many tokens as E1 has in both parts, on base 1, next to E1."""
+    """Plain GRPO from *taught* with a cut at as many tokens as E1 has in both parts, next to E1."""
     asked = ((SHORT, "separate"), (LONG, "separate"), (SHORT, "truncation"))
-    theirs, ours, truncated = (f"{rows.of(1, *each, WIDE)[0]['accuracy']:.1%}" for each in asked)
+    theirs, ours, truncated = (
+        " and ".join(f"{100 * rows.of(base, *each, WIDE)[0]['accuracy']:.1f}" for base in BASES) + "%" for each in asked
+    )
     yield f"right on {theirs} at {WIDE}, E1 on {ours}"
-    yield f"truncated at 32 tokens it is right on {truncated}"
-    lead = less(*(rows.values(1, name, "separate", WIDE) for name in (LONG, SHORT)))
-    yield f"{lead.points:.1f} ({lead.interval('+')})"
+    yield f"truncated at 32 tokens, on {truncated}"
+    leads = [less(*(rows.values(base, name, "separate", WIDE) for name in (LONG, SHORT))) for base in BASES]
+    first, second = (f"({lead.interval('+')})" for lead in leads)
+    yield f"{leads[0].points:+.1f} points {first} and {leads[1].points:+.1f} {second}"
 
 
 def trainings(rows: Rows) -> Iterator[str]:
@@ -184,12 +194,14 @@ def trainings(rows: Rows) -> Iterator[str]:
 
 
 def cut(rows: Rows) -> Iterator[str]:
-    """Plain GRPO with a cut, by truncation at the same tokens, next to E1."""
-    ahead = [
-        less(rows.values(base, CUT, "truncation", TIGHT), rows.values(base, E1, "separate", TIGHT)) for base in BASES
-    ]
-    yield f"by {ahead[0].points:.1f} points from base 1 ({ahead[0].interval('+')}) and {ahead[1].points:.1f}"
-    yield f"and {ahead[1].points:.1f} from base 2 ({ahead[1].interval()})"
+    """Plain GRPO with a cut next to E1: truncated at the same tokens, and with separate budgets, too."""
+    first, second = (
+        [less(rows.values(base, CUT, method, TIGHT), rows.values(base, E1, "separate", TIGHT)) for base in BASES]
+        for method in ("truncation", "separate")
+    )
+    yield f"by {first[0].points:.1f} points from base 1 ({first[0].interval('+')}) and {first[1].points:.1f}"
+    yield f"and {first[1].points:.1f} from base 2 ({first[1].interval()})"
+    yield f"({second[0].points:+.1f}, {second[0].interval('+')}; {second[1].points:+.1f}, {second[1].interval('+')})"
 
 
 def split(results: Results) -> Iterator[str]:

@@ -98,7 +98,8 @@ def serving(results: Results) -> Iterator[str]:
     yield f"the proxy's throughput is {proxy[0].replace(' to ', ' and ')} with 32 clients and {proxy[1]} with one"
     yield f"by hand, without a close, reaches {' and '.join(each.split()[0] for each in one)}"
     firsts = [[run["ttft_s"] for run in serve["clients_1"][arm]] for arm in ("through the proxy", "two requests")]
-    yield f"takes {ratio(*firsts).split()[0]} times as long ({1000 * median(firsts[0]):.0f} ms)"
+    middle, spread = ratio(*firsts).rstrip(")").split(" (")
+    yield f"takes {middle} times as long ({spread}; {1000 * median(firsts[0]):.0f} ms)"
     yield f"costs the proxy {cpu['a token, 32 clients']:.0f} µs of CPU"
     yield f"and {cpu['a token, 1 clients']:.0f} µs with one"
     yield f"costs {cpu['a request, 32 clients'] / 1000:.1f} and {cpu['a request, 1 clients'] / 1000:.1f} ms"

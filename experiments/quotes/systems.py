@@ -7,9 +7,9 @@ from statistics import fmean
 import numpy as np
 
 from experiments.results import Results
-from experiments.systems.compare import answers, over_both, over_seeds
+from experiments.systems.compare import compare_pairs, over_seeds
 from experiments.systems.measure import Row
-from experiments.systems.miniatures import FIRST_ZERO
+from experiments.systems.miniatures import FIRST_ZERO, MINIATURES
 from experiments.systems.tables import at_best_rate, by_system, mean, plain
 
 QUARTER = "0.25"
@@ -34,6 +34,12 @@ def p_of(found: dict[str, list[Row]], one: str, other: str, seeds: int | None = 
     return over_seeds(*means).p if min(map(len, means)) > 1 else math.nan
 
 
+def p_over_both(found: dict[str, list[Row]], one: str, other: str) -> float:
+    """Return the p of the difference of two systems over seeds and problems; NaN if it cannot be tested."""
+    test = compare_pairs({name: found[name] for name in (one, other)}).get((one, other))
+    return test.p if test else math.nan
+
+
 def quotes(results: Results) -> Iterator[str]:
     """Quotes of docs/systems.md."""
     rows: list[Row] = list(results["systems"])
@@ -45,14 +51,16 @@ def quotes(results: Results) -> Iterator[str]:
     )
     lead = mean(small["forks_mean"], "mean_accuracy") - mean(small[RANDOM], "mean_accuracy")
     yield f"At the end forks with the mean are {100 * lead:.1f} points ahead of random budgets"
-    yield f"(shown, but three seeds of each were added after p was {p_of(small, 'forks_mean', RANDOM, 3):.2f})"
+    both, before = p_over_both(small, "forks_mean", RANDOM), p_of(small, "forks_mean", RANDOM, 3)
+    yield f"(p {both:.3f} over both, not shown; three seeds of each were added after p was {before:.2f} over seeds)"
     yield from first_table(rows, small)
     found = systems(rows, "best_of")
-    ones, others = (answers(found[name]) for name in ("forks_mean", RANDOM))
-    several = ones is not None and others is not None and min(len(ones), len(others)) > 1
-    yield f"(p {over_both(ones, others).p if several else math.nan:.3f} over both)"
+    yield f"(p {p_over_both(found, 'forks_mean', RANDOM):.3f} over both)"
     yield f"Three seeds of each were added after p was {p_of(found, 'forks_mean', RANDOM, 3):.2f} over seeds"
-    yield f"on the miniature above {100 * lead:.1f} points are shown"
+    level = 0.05 / sum(len(compare_pairs(systems(rows, name))) for name in MINIATURES)
+    yield f"the level of {level:.3f} is missed, as on the miniature above ({100 * lead:.1f} points)"
+    wide = [p_over_both(systems(rows, LARGE), "e1_random", other) for other in ("e1", "e1_72")]
+    yield f"is ahead of both 36 and 72, with a p of {wide[0]:.3f} and {wide[1]:.3f} over seeds and problems"
     ends = {name: mean(found[name], "mean_accuracy") for name in found}
     free = {name: mean(found[name], "unconstrained_accuracy") for name in found}
     seeds = [row["mean_accuracy"] for row in found[RANDOM]]
@@ -68,12 +76,24 @@ def quotes(results: Results) -> Iterator[str]:
     yield f"Without a budget they keep {kept:.1%} of the base's accuracy, random budgets {kept_of_random:.1%}"
     ahead, more = 100 * (ends["forks"] - ends[RANDOM]), 100 * (free["forks"] - free[RANDOM])
     yield f"trained with the sum end {ahead:.1f} points ahead, with {more:.1f} points more without a budget"
+    gains = [100 * (ends[name] - ends["base"]) for name in ("gfpo", "kimi", "cosine", "lead", "e1")]
+    yield f"gain less**: {min(gains):.1f} to {max(gains[:-1]):.1f} points of mean accuracy, E1 {gains[-1]:.1f}"
+    spreads = [
+        max(own) - min(own) for own in ([row["mean_accuracy"] for row in found[name]] for name in ("e1", RANDOM))
+    ]
+    yield f"(E1 {100 * spreads[0]:.1f} points, random budgets {100 * spreads[1]:.1f})"
     short_end, long_end = (f"{ends[name]:.1%}" for name in ("kimi", "cosine"))
     yield f"they end at {short_end} and {long_end}, with {free['kimi']:.1%} and {free['cosine']:.1%} without a budget"
     (fixed,) = small["e1_18"]
     yield f"E1 at 18 tokens has {free['e1_18']:.1%} without one"
     yield f"falls from {fixed['area_at']['0.5']:.1%} after half of the tokens to {fixed['mean_accuracy']:.1%}"
+    yield from without_forks(rows, found, small)
+
+
+def without_forks(rows: list[Row], found: dict[str, list[Row]], small: dict[str, list[Row]]) -> Iterator[str]:
+    """Return quotes of the control of forks, random budgets with a quarter of the advantage on the thinking."""
     control = found["rows_quarter"]
+    ends = {name: mean(found[name], "mean_accuracy") for name in ("rows_quarter", "forks_mean", RANDOM)}
     yield f"at {ends['rows_quarter']:.1%} over {len(control)} seeds"
     for one, other, words in (
         ("rows_quarter", RANDOM, "points ahead of random budgets"),

@@ -52,13 +52,12 @@ def add(base: int, system: str, seed: int) -> None:
         return
     print(f"==> base {base}: {system}, seed {seed}", flush=True)
     folder = RUNS / str(base)
-    trained, model = None, folder / system
+    trained, model, asked = None, folder / system, folder / f"test-{system}-{seed}"
     if system in SYSTEMS:
         source = folder / SYSTEMS[system]
         trained = train(system, source, folder / f"{system}-{seed}", seed)
-        # vLLM answers several times faster on CPUs without an adapter.
-        model = merge([trained], folder / f"{system}-{seed}-merged", source)
-    asked = folder / f"test-{system}-{seed}"
+        # vLLM answers several times faster on CPUs without an adapter. Whoever removes the training removes both.
+        model, asked = merge([trained], trained / "merged", source), trained / "test"
     e1("eval", "--config", EVALUATION, "--model", model, "--output", asked, "--page_problems", 0)  # killed, it goes on
     append(*measured(asked, base, system, seed, results["split"]["stories"], trained))
 

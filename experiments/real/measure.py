@@ -82,13 +82,13 @@ def by_story(right: Values, stories: Sequence[int]) -> Values:
 
 
 def minus(ones: Values, others: Values | None = None) -> Comparison:
-    """Compare two systems (seeds × stories), or one with 0, over stories; over seeds, too, where both have several.
+    """Compare two systems (seeds × stories), or one with 0, over stories; over seeds, too, where one has several.
 
     Two methods are asked of the same models: their difference, a row for each model, is compared with 0.
     """
     others = np.zeros_like(ones) if others is None else others
     values = ones.mean(axis=0) - others.mean(axis=0)
-    if min(len(ones), len(others)) > 1 and np.ptp(values):
+    if max(len(ones), len(others)) > 1 and np.ptp(values):
         return over_both(ones, others)
     return Comparison(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))), len(values) - 1)
 

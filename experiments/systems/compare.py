@@ -68,10 +68,12 @@ def over_both(ones: Values, others: Values) -> Comparison:
     and, from three seeds, could leave nothing of their variance.
 
     Args:
-        ones, others: seeds × problems; the problems are the same, the seeds need not be.
+        ones, others: seeds × problems; the problems are the same, the seeds need not be. A system with one seed is
+            taken as it is: what its other trainings would differ by is not known.
     """
     paired = ones.mean(axis=0) - others.mean(axis=0)
-    parts = [_of_mean(ones.mean(axis=1)), _of_mean(others.mean(axis=1)), _of_mean(paired)]
+    seeds = [_of_mean(each.mean(axis=1)) for each in (ones, others) if len(each) > 1]
+    parts = [*seeds, _of_mean(paired)]
     return _test(float(paired.mean()), parts)
 
 
@@ -87,17 +89,28 @@ def answers(rows: Sequence[Row]) -> Values | None:
     return np.stack([unpack(row["right"], FREE_ROW + 1)[: len(THINKING)].mean(axis=0) for row in rows])
 
 
-def comparisons(systems: Mapping[str, Sequence[Row]]) -> str:
+def compare_pairs(systems: Mapping[str, Sequence[Row]]) -> dict[tuple[str, str], Comparison]:
+    """Test the pairs of which both systems have several seeds and have kept their answers, over seeds and problems."""
+    found = {}
+    for pair in PAIRS:
+        ones, others = (answers(systems.get(name, ())) for name in pair)
+        if ones is not None and others is not None and min(len(ones), len(others)) > 1:
+            found[pair] = over_both(ones, others)
+    return found
+
+
+def comparisons(systems: Mapping[str, Sequence[Row]], family: int) -> str:
     """Tabulate all pairs of which there are rows, and say which differences are shown over seeds and problems.
 
     What needs more seeds, or answers that were not kept, is left empty. A difference is shown if its p is below 0.05
-    divided by the number of differences that are tested (Bonferroni).
+    divided by the number of differences that are tested on all miniatures (Bonferroni).
 
     Args:
         systems: the rows of each system, one a seed.
+        family: how many differences are tested on all miniatures.
     """
     lines = []
-    tested: dict[str, float] = {}
+    tests = compare_pairs(systems)
     for name, minus in PAIRS:
         if not (name in systems and minus in systems):
             continue
@@ -111,22 +124,21 @@ def comparisons(systems: Mapping[str, Sequence[Row]]) -> str:
         if kept[0] is not None and kept[1] is not None:
             paired = over_problems(kept[0], kept[1])
             problems = _points(paired.low, paired.high)
-            if welch:
-                test = over_both(kept[0], kept[1])
-                both, p = _points(*test.interval), _probability(test.p)
-                tested[f"`{name}` minus `{minus}`"] = test.p
+        if (name, minus) in tests:
+            test = tests[name, minus]
+            both, p = _points(*test.interval), _probability(test.p)
         points = f"{100 * (means[0].mean() - means[1].mean()):+.2f}"
         lines.append((name, minus, f"{len(own)}, {len(other)}", points, welch, problems, both, p))
-    return table(HEADER, lines) + (f"\n{_shown(tested)}\n" if tested else "")
+    return table(HEADER, lines) + (f"\n{_shown(tests, family)}\n" if tests else "")
 
 
-def _shown(tested: Mapping[str, float]) -> str:
+def _shown(tests: Mapping[tuple[str, str], Comparison], family: int) -> str:
     """Say which of some differences are shown, by their p."""
-    level = 0.05 / len(tested)
-    shown = [name for name, p in tested.items() if p < level]
+    level = 0.05 / family
+    shown = [f"`{name}` minus `{minus}`" for (name, minus), test in tests.items() if test.p < level]
     return (
-        f"Of {len(tested)} differences over both, those with a p below {level:.3f} (0.05 divided by {len(tested)}) are "
-        f"shown: {', '.join(shown) or 'none'}."
+        f"Of {len(tests)} differences over both, those with a p below {level:.4f} (0.05 divided by {family}, the "
+        f"number tested on all miniatures) are shown: {', '.join(shown) or 'none'}."
     )
 
 

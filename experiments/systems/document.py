@@ -14,7 +14,7 @@ from e1_trl.atomic import write_atomically
 from e1_trl.report.markdown import replace_section, table
 from e1_trl.report.pictures import save
 from experiments.pretraining import SEED
-from experiments.systems.compare import comparisons
+from experiments.systems.compare import compare_pairs, comparisons
 from experiments.systems.measure import BANNED, THINKING, Row, references
 from experiments.systems.miniatures import FIRST_ZERO, MINIATURES, Miniature
 from experiments.systems.tables import (
@@ -48,9 +48,9 @@ def picture(rows: Sequence[Row], reference: dict[str, list[float]]) -> Figure:
     """Accuracy over the budget: the leaders, E1, plain GRPO and the base, beside what concise thoughts would reach."""
     figure = Figure(figsize=(7, 4.6), layout="constrained")
     axis = figure.subplots()
-    ranked = [own for own in by_system(at_best_rate(rows)) if plain(own[0]["system"]) not in SHOWN][:LEADERS]
+    leaders = [own for own in by_system(at_best_rate(rows)) if plain(own[0]["system"]) not in SHOWN][:LEADERS]
     named = [own for own in by_system(at_best_rate(rows)) if plain(own[0]["system"]) in SHOWN]
-    for own in [*ranked, *named]:
+    for own in [*leaders, *named]:
         line = [fmean(row["budgets"][at]["accuracy"] for row in own) for at in range(len(THINKING))]
         axis.plot(THINKING, line, "o-", markersize=3, label=own[0]["system"])
     for name, line in reference.items():
@@ -62,12 +62,18 @@ def picture(rows: Sequence[Row], reference: dict[str, list[float]]) -> Figure:
     return figure
 
 
+def ranked(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each system at its best rate, one a seed, by its plain name."""
+    return {plain(own[0]["system"]): own for own in by_system(at_best_rate(rows))}
+
+
 def sections(rows: Sequence[Row], miniature: Miniature) -> dict[str, str]:
     """The sections of docs/systems.md that are made of the rows of a miniature."""
+    family = sum(len(compare_pairs(ranked(read(name)))) for name in MINIATURES)
     made = {
         "leaderboard": leaderboard(rows, miniature),
         "cheapest": cheapest(rows),
-        "differences": comparisons({plain(own[0]["system"]): own for own in by_system(at_best_rate(rows))}),
+        "differences": comparisons(ranked(rows), family),
         "rates": learning_rates(rows, miniature),
     }
     suffix = "" if miniature is FIRST_ZERO else f"-{miniature.name}"

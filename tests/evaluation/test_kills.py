@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from e1_trl.budget import Budget, ThinkingClose
-from e1_trl.engines.engine import Follow, Requests, Stepped
+from e1_trl.engines.engine import Follow, Requests, Stepped, seed_of
 from e1_trl.evaluation.methods import Cell, MethodOptions, Setting
 from e1_trl.evaluation.sample import is_sampled, sample_plan, trees
 from e1_trl.evaluation.sampling_plan import Goal, Problem, SamplingPlan
 from e1_trl.evaluation.store import Store
 from e1_trl.marker import Marker
 from e1_trl.rollout import Request, Segment, Stop
-from e1_trl.seeds import seed_of
 
 PROBLEMS, SAMPLES, SLOTS = 30, 16, 256
 PROMPT, MARKER = [1, 2, 3], 0

@@ -13,7 +13,7 @@ from e1_trl.errors import UserError
 from e1_trl.marker import Marker
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
-from e1_trl.problems.prompts import compose, drop_long, last_question, tokenize
+from e1_trl.problems.prompts import MEASURED, compose, drop_long, last_question, tokenize
 
 pytestmark = pytest.mark.usefixtures("datasets_cache")
 
@@ -56,7 +56,7 @@ def test_a_text_is_composed_shown_and_tokenized_as_it_is(tokenizer: PreTrainedTo
     tokenizer.chat_template = None
     assert tokenize(tokenizer, "one two", {"thinking": True}) == tokenizer("one two")["input_ids"]
     texts = Dataset.from_dict({"prompt": ["one", "one two three"]})
-    assert drop_long(texts, tokenizer, 2, {}, CLOSE).to_list() == [{"prompt": "one", "prompt_tokens": 1}]
+    assert drop_long(texts, tokenizer, 2, {}, CLOSE).to_list() == [{"prompt": "one", MEASURED: 1}]
     with pytest.raises(ValueError, match=r"^no user message in the conversation \[{'role': 'assistant'"):
         compose([assistant], "Box it.")
 
@@ -66,10 +66,10 @@ def test_long_prompts_are_dropped_and_counted_with_what_the_chat_template_adds(
 ) -> None:
     with caplog.at_level(logging.WARNING, "e1_trl.problems.prompts"):
         assert drop_long(problems, tokenizer, 5, {}, CLOSE).to_list() == [
-            {**row, "prompt_tokens": length} for row, length in zip(problems.to_list()[:2], (4, 5), strict=True)
+            {**row, MEASURED: length} for row, length in zip(problems.to_list()[:2], (4, 5), strict=True)
         ]
-        assert drop_long(problems, tokenizer, 6, {}, CLOSE)["prompt_tokens"][:] == [4, 5, 6]
-        assert drop_long(problems, tokenizer, 9, {"thinking": True}, CLOSE)["prompt_tokens"][:] == [5, 6, 7]
+        assert drop_long(problems, tokenizer, 6, {}, CLOSE)[MEASURED][:] == [4, 5, 6]
+        assert drop_long(problems, tokenizer, 9, {"thinking": True}, CLOSE)[MEASURED][:] == [5, 6, 7]
     assert caplog.messages == ["dropped 1 of 3 prompts: longer than max_prompt_length = 5 tokens"]
     with pytest.raises(
         ValueError, match=r"^all 3 prompts are longer than max_prompt_length = 3 tokens; the shortest has 4$"
@@ -112,4 +112,4 @@ def test_a_real_template_takes_its_arguments_and_is_measured() -> None:
     assert thinking == tokenize(qwen, messages, {})
     assert not_thinking == [*thinking, *qwen("<think>\n\n</think>\n\n")["input_ids"]]
     one = Dataset.from_dict({"prompt": [messages]})
-    assert drop_long(one, qwen, 99, {}, CLOSE)["prompt_tokens"][:] == [len(thinking)]
+    assert drop_long(one, qwen, 99, {}, CLOSE)[MEASURED][:] == [len(thinking)]

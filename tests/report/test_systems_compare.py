@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import ttest_ind
 
 from e1_trl.report.statistics import Values
-from experiments.systems.compare import PAIRS, answers, comparisons, over_both, over_seeds
+from experiments.systems.compare import PAIRS, answers, compare_pairs, comparisons, over_both, over_seeds
 from experiments.systems.measure import FREE_ROW, THINKING, pack
 
 PROBLEMS, SEEDS = 200, 3
@@ -63,14 +63,34 @@ def test_the_table_takes_the_rows_that_there_are() -> None:
     assert found.mean(axis=1) == pytest.approx([each["mean_accuracy"] for each in better])
 
     first, minus = PAIRS[0]
-    _, _, whole, _, shown = comparisons({first: better, minus: kept}).splitlines()
+    _, _, whole, _, shown = comparisons({first: better, minus: kept}, 1).splitlines()
     assert shown.endswith(f" are shown: `{first}` minus `{minus}`.")
-    alike = comparisons({first: kept, minus: kept}).splitlines()
+    alike = comparisons({first: kept, minus: kept}, 1).splitlines()
     assert alike[-1].startswith("Of 1 differences over both, ") and alike[-1].endswith(" are shown: none.")
     assert whole.startswith(f"| {first} | {minus} | 3, 3 | +2") and "(df " in whole and whole.endswith("| <0.001 |")
     assert whole.count(" to ") == 2
-    one_seed = comparisons({first: better[:1], minus: kept}).splitlines()[2]
+    one_seed = comparisons({first: better[:1], minus: kept}, 1).splitlines()[2]
     assert one_seed.count(" to ") == 1 and one_seed.endswith(" |  |  |") and "df" not in one_seed
-    forgotten = comparisons({first: better, minus: [row(None, seed) for seed in (42, 43)]}).splitlines()[2]
+    forgotten = comparisons({first: better, minus: [row(None, seed) for seed in (42, 43)]}, 1).splitlines()[2]
     assert "df" in forgotten and " to " not in forgotten
-    assert len(comparisons({first: better}).splitlines()) == 2
+    assert len(comparisons({first: better}, 1).splitlines()) == 2
+
+
+def test_a_difference_is_shown_if_it_would_be_among_those_of_all_miniatures() -> None:
+    rng = np.random.default_rng(0)
+    shares, seeds = (0.8, 0.7), (42, 43, 44)
+    ones, others = ([row(rng.random((FREE_ROW + 1, 80)) < share, seed) for seed in seeds] for share in shares)
+    (pair, *_) = PAIRS
+    systems = dict(zip(pair, (ones, others), strict=True))
+    (test,) = compare_pairs(systems).values()
+    assert 1e-6 < test.p < 0.02
+    most = int(0.05 / test.p)
+    assert not comparisons(systems, most).endswith(" are shown: none.\n")
+    assert comparisons(systems, most + 1).endswith(" are shown: none.\n")
+
+
+def test_one_seed_of_a_system_is_taken_as_it_is() -> None:
+    ones, other = drawn(np.random.default_rng(0), 4.0, 1.0)
+    seeds, problems = ones.mean(axis=1), ones.mean(axis=0) - other[0]
+    error = (seeds.var(ddof=1) / SEEDS + problems.var(ddof=1) / PROBLEMS) ** 0.5
+    assert over_both(ones, other[:1]).error == over_both(other[:1], ones).error == pytest.approx(error)

@@ -15,6 +15,7 @@ from e1_trl.provenance import Provenance
 from e1_trl.recipes import fields_of
 from e1_trl.report.markdown import around_section
 from e1_trl.training.advantages import make_advantage
+from e1_trl.training.beforehand import check_advantage
 from e1_trl.training.budgets import Budgets
 from e1_trl.training.callbacks import generation_of
 from e1_trl.training.named_rewards import make_rewards
@@ -197,7 +198,7 @@ def test_every_system_is_a_recipe_that_can_be_trained(recipe: Path, tmp_path: Pa
     command.check(recipe)
     script, args, *_ = parse_recipe(["--config", str(recipe), "--output_dir", str(tmp_path)])
     rewards = make_rewards(script.reward_funcs, args.reward_weights, None)
-    make_advantage(script.advantage, args, rewards)
+    check_advantage(args, make_advantage(script.advantage, args), rewards)
     assert generation_of(args) == (FIRST_ZERO.rollouts, 1) and args.max_generated_tokens == 1_200_000
     for miniature in (SHORT, BEST_OF):
         fields = command.in_place(recipe, miniature)

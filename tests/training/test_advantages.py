@@ -4,6 +4,7 @@ import math
 from array import array
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
@@ -16,8 +17,10 @@ from trl import ModelConfig
 
 import e1_trl.train
 from e1_trl.errors import UserError
+from e1_trl.problems.prompts import MEASURED
 from e1_trl.rollout import Completion, ThinkingEnd
 from e1_trl.training.advantages import ADVANTAGES, brpo, gfpo, grpo, lead, make_advantage, mgpo, per_fork, s_grpo
+from e1_trl.training.beforehand import check_advantage
 from e1_trl.training.config import E1Config
 from e1_trl.training.groups import Group, advantages_of
 from e1_trl.training.rewards import Accuracy
@@ -139,22 +142,30 @@ def asked(forks: int = 1, rollouts: int = 8, **own: Any) -> Any:
     """Fields of a recipe that an advantage looks at."""
     usual: dict[str, Any] = {"loss_type": "dapo", "mask_truncated_completions": False}
     usual |= {"importance_sampling_level": "token", "vllm_importance_sampling_correction": True}
-    usual |= {"vllm_importance_sampling_mode": "token_truncate", **own}
+    usual |= {"vllm_importance_sampling_mode": "token_truncate", "off_policy_mask_threshold": None}
+    usual |= {"multi_objective_aggregation": "sum_then_normalize", "scale_rewards": "group", **own}
     return SimpleNamespace(budgets=SimpleNamespace(forks=forks), num_generations=rollouts, **usual)
 
 
 ACCURACY = Accuracy(None)  # type: ignore[arg-type]
 
 
+def checked(spec: Any, args: Any, rewards: Sequence[Any]) -> Any:
+    """What a recipe names, as `e1 train` checks it."""
+    advantage = make_advantage(spec, args)
+    check_advantage(args, advantage, rewards)
+    return advantage
+
+
 def test_a_recipe_names_advantages_with_their_arguments() -> None:
-    assert make_advantage(None, asked(), [ACCURACY]) is None
+    assert checked(None, asked(), [ACCURACY]) is None
     for name in ADVANTAGES.keys() - {"gfpo"}:
-        assert make_advantage(name, asked(2), [ACCURACY]) is not None
+        assert checked(name, asked(2), [ACCURACY]) is not None
     for spec in ({"name": "gfpo", "keep": 2}, "{name: gfpo, keep: 2}"):  # the second as on a command line
-        made = make_advantage(spec, asked(), [ACCURACY])
+        made = checked(spec, asked(), [ACCURACY])
         assert made is not None and [*made(group([0.0, 1.0], [5, 9]), [0.0, 1.0])] == near(-0.707, 0.707)
     for own in ("by_budget", "by_target"):
-        assert make_advantage(f"{__name__}.{own}", asked(4), []) is not None
+        assert checked(f"{__name__}.{own}", asked(4), []) is not None
 
 
 @pytest.mark.parametrize(
@@ -167,7 +178,7 @@ def test_a_recipe_names_advantages_with_their_arguments() -> None:
         ({"name": "gfpo", "keep": 1}, "^the advantage gfpo fails with {'keep': 1}: one rollout has nothing to be"),
         ({"name": "gfpo", "most": 8}, "^the advantage gfpo fails with {'most': 8}: "),
         ("s_grpo", r"^the advantage s_grpo compares forks of a thought: thinking_budget: {nested: \["),
-        ("e1_trl.training.advantages.brpo", "^the advantage e1_trl.* compares forks of a thought"),
+        ("e1_trl.training.advantages.brpo", "^the advantage brpo compares forks of a thought"),
         ("lead", "^the advantage lead must know which answers are right; add accuracy to reward_funcs$"),
         ("mgpo", "^the advantage mgpo must know which answers are right"),
         (f"{__name__}.short", "fails with {}: short returns 1 values for a group of 4$"),
@@ -177,7 +188,7 @@ def test_a_recipe_names_advantages_with_their_arguments() -> None:
 )
 def test_an_advantage_that_cannot_work_is_refused_in_one_line(spec: Any, message: str) -> None:
     with pytest.raises(UserError, match=message) as error:
-        make_advantage(spec, asked(), [])
+        checked(spec, asked(), [])
     assert "\n" not in str(error.value)
 
 
@@ -215,12 +226,20 @@ def test_an_advantage_that_would_learn_something_else_is_refused(
     spec: Any, fields: Any, rewards: int, message: str
 ) -> None:
     with pytest.raises(UserError, match=message) as error:
-        make_advantage(spec, fields, [ACCURACY] * rewards)
+        checked(spec, fields, [ACCURACY] * rewards)
     assert "\n" not in str(error.value)
 
 
+def test_the_functions_themselves_are_checked_as_recipes_are() -> None:
+    check_advantage(asked(), lead, [ACCURACY])
+    refused = ((lead, "lead must know which"), (partial(gfpo, keep=8), "gfpo keeps 8 of"), (brpo, "compares forks"))
+    for advantage, message in refused:
+        with pytest.raises(UserError, match=message):
+            check_advantage(asked(), advantage, [])
+
+
 def test_advantages_of_a_part_alike_are_taken_with_ratios_of_sequences() -> None:
-    assert make_advantage("mgpo", asked(importance_sampling_level="sequence"), [ACCURACY]) is not None
+    assert checked("mgpo", asked(importance_sampling_level="sequence"), [ACCURACY]) is not None
 
 
 def test_a_close_has_the_advantage_of_the_thinking_whether_it_was_sampled_or_forced() -> None:
@@ -246,7 +265,7 @@ def test_an_advantage_sees_the_column_of_lengths_that_no_reward_needs(
         raise Given
 
     monkeypatch.setattr(e1_trl.train, "E1Trainer", keep)
-    rows = Dataset.from_dict({"prompt": ["p"], "answers": [["1"]], "key": ["k"], "prompt_tokens": [1], "target": [9]})
+    rows = Dataset.from_dict({"prompt": ["p"], "answers": [["1"]], "key": ["k"], MEASURED: [1], "target": [9]})
     args = E1Config(str(tmp_path / "run"), report_to="none", use_cpu=True, bf16=False)
     recipe = SimpleNamespace(
         args=args,

@@ -1,5 +1,6 @@
 """Refusals and warnings in front of a training."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -21,9 +22,9 @@ from e1_trl.training.named_rewards import TRLS_REWARDS, format_reward
 from e1_trl.training.trainer import E1Trainer
 
 
-def small() -> PreTrainedModel:
+def small(**fields: Any) -> PreTrainedModel:
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
-    return Qwen2ForCausalLM(Qwen2Config(**sizes, vocab_size=8))
+    return Qwen2ForCausalLM(Qwen2Config(**sizes, vocab_size=8, **fields))
 
 
 def adapted(model: PreTrainedModel) -> PreTrainedModel:
@@ -52,6 +53,26 @@ def test_a_model_whose_sampling_values_are_off_can_be_saved(tmp_path: Path) -> N
         model.save_pretrained(tmp_path)
     check_model(config(), model)
     model.save_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "tied", "refused"),
+    [
+        ({"target_modules": "all-linear"}, True, False),
+        ({"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"]}, True, True),
+        ({"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}, True, True),
+        ({"target_modules": ["q_proj", "embed_tokens"]}, True, True),
+        ({"target_modules": ["q_proj"], "trainable_token_indices": [3]}, True, True),
+        ({"target_modules": ["q_proj"], "trainable_token_indices": [3]}, False, True),
+        ({"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"]}, False, False),
+    ],
+)
+def test_an_adapter_of_which_vllm_would_get_a_part_is_refused(
+    fields: dict[str, Any], tied: bool, refused: bool
+) -> None:
+    model = get_peft_model(small(tie_word_embeddings=tied), LoraConfig(r=2, **fields))
+    with pytest.raises(UserError, match=r"^the adapter trains single tokens, or emb") if refused else nullcontext():
+        check_model(config(), model)
 
 
 def test_weights_in_fp32_masters_and_adapters_in_fp32_are_trained(
@@ -127,10 +148,10 @@ def test_a_trainer_refuses_them_before_its_engine_starts(tmp_path: Path) -> None
     ],
 )
 def test_settings_of_trls_advantages_are_refused_beside_others(fields: dict[str, Any], message: str) -> None:
-    check_advantage(config(), grpo)
-    check_advantage(config(**fields), None)
+    check_advantage(config(), grpo, [])
+    check_advantage(config(**fields), None, [])
     with pytest.raises(UserError, match=message) as error:
-        check_advantage(config(**fields), grpo)
+        check_advantage(config(**fields), grpo, [])
     assert "\n" not in str(error.value)
 
 

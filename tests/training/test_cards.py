@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from conftest import BASE
 from datasets import Dataset
+from peft import LoraConfig, get_peft_model
 from test_config import config
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOTrainer
@@ -14,7 +17,9 @@ from trl import GRPOTrainer
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.checkpoints.budget_file import BudgetInfo, Effort
 from e1_trl.checkpoints.model_card import BaseModel
+from e1_trl.errors import UserError
 from e1_trl.marker import Marker
+from e1_trl.training.callbacks import Packing, ResumedFields
 from e1_trl.training.cards import write_cards
 from e1_trl.training.trainer import E1Trainer
 
@@ -47,6 +52,44 @@ def test_a_trainer_that_was_asked_for_cards_writes_them_with_every_checkpoint(tm
     assert BaseModel.read(tmp_path / "mine") == BaseModel(str(BASE), None)
     assert not (tmp_path / "mine" / "e1" / "recipe.yaml").exists()
     assert "16 tokens of thinking" in (tmp_path / "mine" / "README.md").read_text()
+
+
+def test_tables_of_a_trainer_that_uploads_stay_out_of_the_upload(tmp_path: Path) -> None:
+    trainer = WithoutEngine(tmp_path, thinking_budget=8)
+    write_cards(trainer)
+    assert not (tmp_path / "completions").exists()
+    trainer.args.push_to_hub = True
+    write_cards(trainer)
+    assert (tmp_path / "completions").readlink() == Path("_completions")
+
+
+class OwnOptimizer(WithoutEngine):
+    def create_optimizer(self, *arguments: Any) -> Any:
+        return super().create_optimizer(*arguments)
+
+
+@pytest.mark.parametrize(("kind", "resets"), [(WithoutEngine, True), (OwnOptimizer, False)])
+def test_rates_of_a_users_own_optimizer_are_left_alone(kind: type[WithoutEngine], resets: bool, tmp_path: Path) -> None:
+    trainer = kind(tmp_path, thinking_budget=8)
+    trainer._add_callbacks([])
+    (fields,) = (each for each in trainer.callback_handler.callbacks if isinstance(each, ResumedFields))
+    assert fields._own is resets
+
+
+def test_an_evaluation_of_named_problems_is_trls_with_the_present_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, done = WithoutEngine(tmp_path, thinking_budget=8), list[str]()
+    monkeypatch.setattr(GRPOTrainer, "evaluate", lambda self, *_, **__: done.append("trl's") or {})
+    monkeypatch.setattr(WithoutEngine, "vllm", SimpleNamespace(sync=lambda: done.append("synced")))
+    trainer.validation = None
+    trainer.evaluate()
+    trainer.validation = lambda: done.append("ours") or {}
+    trainer.evaluate(ignore_keys=None)
+    trainer.evaluate(eval_dataset=trainer.train_dataset, metric_key_prefix="test")
+    trainer.is_in_train = True  # TRL syncs by itself
+    trainer.evaluate(trainer.train_dataset)
+    assert done == ["synced", "trl's", "ours", "synced", "trl's", "trl's"]
 
 
 def test_an_origin_and_a_recipe_are_written_as_they_are_given(tmp_path: Path) -> None:
@@ -97,3 +140,21 @@ def test_without_cards_the_card_is_trls(tmp_path: Path) -> None:
     WithoutEngine(tmp_path, thinking_budget=8).create_model_card(model_name="mine")
     assert "# Model Card for mine" in (tmp_path / "README.md").read_text()
     assert not (tmp_path / "budget.json").exists()
+
+
+def test_budgets_of_evaluations_need_a_validation(tmp_path: Path) -> None:
+    trainer = WithoutEngine(tmp_path, thinking_budget=8)
+    trainer.args.eval_budgets, trainer.validation = ["8+8"], None
+    trainer._add_callbacks([])
+    (packing,) = (each for each in trainer.callback_handler.callbacks if isinstance(each, Packing))
+    with pytest.raises(UserError, match=r"^eval_budgets needs trainer\.add_callback\(Validation"):
+        packing.on_train_begin(trainer.args, trainer.state, trainer.control)
+    trainer.validation = dict
+    packing.on_train_begin(trainer.args, trainer.state, trainer.control)
+
+
+def test_the_model_of_an_adapter_is_found_below_torch_compile(tmp_path: Path) -> None:
+    trainer = WithoutEngine(tmp_path, thinking_budget=8)
+    adapted = get_peft_model(trainer.model, LoraConfig(r=2, target_modules=["q_proj"]))
+    for model in (trainer.model, adapted, torch.compile(adapted, backend="eager")):
+        assert trainer._causal_model(model) is trainer.model

@@ -3,13 +3,14 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import yaml
 from accelerate.state import AcceleratorState
 from conftest import BASE, DATA, ROOT
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, ProcessorMixin
 
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.errors import UserError
@@ -184,6 +185,10 @@ def test_a_model_brings_its_tokenizer_and_its_context() -> None:
         ),
         ({"report_to": "wandb"}, "report_to names 'wandb', which is not installed; pip install wandb"),
         (
+            {"generation_kwargs": {"thinking_token_budget": 8, "structured_outputs": {"regex": ".*"}}},
+            r"generation_kwargs sets \['structured_outputs', 'thinking_token_budget'\], which cannot hold",
+        ),
+        (
             {"generation_kwargs": {"max_tokens": 5, "seed": 5, "presence_penalty": 0.5, "top_a": 1}},
             r"generation_kwargs sets \['max_tokens', 'presence_penalty', 'seed'\], which cannot hold",
         ),
@@ -222,14 +227,14 @@ def test_the_batch_of_an_evaluation_that_eval_budgets_replace_need_not_be_divisi
         config(**validated)
 
 
-def test_completions_that_would_be_uploaded_with_the_model_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "_completions").mkdir()
-    (tmp_path / "completions").symlink_to("_completions")
-    assert config(output_dir=str(tmp_path), push_to_hub=True).hub_strategy == "end"
-    (tmp_path / "completions").unlink()
-    (tmp_path / "completions").mkdir()
-    with pytest.raises(ValueError, match="/completions holds a run's completions, which push_to_hub would upload"):
-        config(output_dir=str(tmp_path), push_to_hub=True)
+def test_a_processor_is_taken_for_its_tokenizer() -> None:
+    class Processor(ProcessorMixin):
+        def __init__(self, tokenizer: Any):
+            self.tokenizer = tokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(BASE)
+    args = config(thinking_budget=8, solution_budget=8)
+    assert ModelFacts.of(args, str(BASE), Processor(tokenizer)).tokenizer is tokenizer
 
 
 @pytest.mark.parametrize(

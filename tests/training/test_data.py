@@ -10,12 +10,15 @@ import pytest
 from conftest import BASE
 from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
-from trl import DatasetMixtureConfig
+from trl import DatasetMixtureConfig, GRPOConfig
 from trl.rewards import accuracy_reward
 from trl.scripts.utils import DatasetConfig
 
 from e1_trl.answers.mathematics.grader import MathematicsGrader
+from e1_trl.errors import UserError
+from e1_trl.problems.prompts import MEASURED, identity
 from e1_trl.training.beforehand import check_datasets
+from e1_trl.training.budgets import key_of
 from e1_trl.training.config import E1Config
 from e1_trl.training.data import load, with_targets
 from e1_trl.training.named_rewards import format_reward, make_rewards
@@ -68,7 +71,7 @@ def write(file: Path, *rows: dict[str, Any]) -> str:
         ([], [lambda solution_tokens: [0.0]], {}, r"the reward <lambda> must end with \*\*others"),
         ([], [3], {}, "a reward is 3; it must be a function"),
         ([], [partial(accuracy_reward)], {}, "the reward accuracy_reward takes 'solution'"),
-        ([], [ACCURACY], {"remove_unused_columns": True}, "the reward accuracy takes 'answers'"),
+        ([], [ACCURACY], {"remove_unused_columns": True}, r"\(prompt, as remove_unused_columns is true\) nor"),
     ],
 )
 def test_columns_that_rewards_cannot_work_with_are_refused(
@@ -86,16 +89,30 @@ def test_a_trainer_refuses_a_dataset_before_its_model_loads() -> None:
     for dataset, message in (
         (sums("a=3;a?"), "1 prompts are too few to train on: one generation takes 4"),
         (sums("a=3;a?").to_iterable_dataset(), "give a loaded Dataset, not IterableDataset"),
+        (sums("a=3;a?").rename_column("prompt", "problem"), "no column 'prompt', only answers, problem; rename one"),
     ):
         with pytest.raises(ValueError, match=message):
-            E1Trainer(str(BASE), format_reward, args, dataset)
+            E1Trainer(str(BASE), format_reward, args, dataset, tools=None)
+    with pytest.raises(UserError, match=r"^args is of GRPOConfig; expected E1Config"):
+        E1Trainer(str(BASE), format_reward, GRPOConfig("unused", use_cpu=True, bf16=False), sums("a=3;a?"))
+    with pytest.raises(UserError, match=r"it does not take \['tools'\]"):
+        E1Trainer(str(BASE), format_reward, args, sums("a=3;a?"), tools=[print])
 
 
 def test_long_prompts_are_dropped_and_what_is_measured_stays(tokenizer: PreTrainedTokenizerBase) -> None:
     messages = sums("a=3;a?", "a=3;b=a+4;c=b-5;c?")
     kept, _ = check_datasets(messages, None, [ACCURACY, format_reward], config(max_prompt_length=12), tokenizer)
-    assert kept["prompt"][:] == messages["prompt"][:1]
-    assert check_datasets(kept, kept, [], config(max_prompt_length=1), tokenizer) == (kept, kept)
+    assert kept.to_list() == messages.to_list()[:1]
+    measured = kept.add_column(MEASURED, [9])
+    assert check_datasets(measured, measured, [], config(max_prompt_length=1), tokenizer) == (measured, measured)
+
+
+def test_a_users_columns_of_our_names_and_several_evaluations_are_taken(tokenizer: PreTrainedTokenizerBase) -> None:
+    rows = sums("a=3;a?", "a=3;b=a+4;c=b-5;c?").add_column("prompt_tokens", [1, 1]).add_column("key", ["a", "a"])
+    kept, evaluations = check_datasets(rows, {"one": rows}, [], config(max_prompt_length=12), tokenizer)
+    assert kept.to_list() == rows.to_list()[:1]
+    assert isinstance(evaluations, dict) and evaluations["one"].to_list() == kept.to_list()
+    assert key_of(kept[0]) == identity("a=3;a?")
 
 
 def test_what_is_evaluated_on_while_training_is_not_trained_on(
@@ -183,7 +200,7 @@ def test_a_reward_that_needs_no_answer_is_trained_on_problems_without(
     ("row", "fields", "message"),
     [
         ({"prompt": "a=3;a?"}, {}, "answer_column"),
-        ({"problem": "a=1;a?", "answer": "1", "prompt_tokens": 1}, {}, "column 'prompt_tokens' has the name of one of"),
+        ({"problem": "a=1;a?", "answer": "1", MEASURED: 1}, {}, "column '_prompt_tokens' has the name of one of"),
         (
             {"problem": "a", "tests": "[]"},
             {"grader": "programs", "eval_benchmark": "math500"},

@@ -78,6 +78,7 @@ def test_rows_that_would_see_each_other_are_trimmed_and_a_line_says_so(
 ) -> None:
     trainer = WithoutEngine(model_of(config, attention), tmp_path)
     trainer.layout, reason = layout_of(trainer.model, padding_free=True, aux_loss=False)
+    trainer.validation = dict
     trainer.model.train()
     Packing(trainer, reason).on_train_begin(None, TrainerState(is_world_process_zero=True), TrainerControl())
     assert trainer.layout is layout and trainer.model.training

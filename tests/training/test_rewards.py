@@ -14,6 +14,7 @@ from trl.trainer.utils import get_callable_name
 
 from e1_trl.answers.grade import Grade, Outcome
 from e1_trl.answers.mathematics.grader import MathematicsGrader
+from e1_trl.problems.prompts import MEASURED
 from e1_trl.training.named_rewards import TRLS_REWARDS, format_reward, make_rewards
 from e1_trl.training.rewards import Accuracy, name_of, sees_all, warn_of_thinking
 from e1_trl.training.trainer import E1Trainer
@@ -36,7 +37,7 @@ class Call:
             "prompts": [[{"role": "user", "content": "1 + 1"}]] * count,
             "completions": [[{"role": "assistant", "content": r"so \boxed{2}</think>"}]] * count,
             "completion_ids": [[1, 2, 3]] * count,
-            "prompt_tokens": [3] * count,
+            MEASURED: [3] * count,
             "trainer_state": None,
             "log_metric": lambda name, value: self.metrics[name].append(value),
             "log_extra": self.extra.__setitem__,
