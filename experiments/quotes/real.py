@@ -135,8 +135,6 @@ def long_thoughts(rows: Rows) -> Iterator[str]:
     yield f"{ends[0]} right at {at}, {ends[1]} without a budget"
     tokens = both(FREE, None, name="mean_thinking_tokens")
     yield f"with {' and '.join(f'{1 - after / before:.0%}' for before, after in tokens)} less thinking"
-    (first, second) = zip(*tokens, strict=True)
-    yield f"thinks for {second[0]:.0f} and {second[1]:.0f} tokens instead of {first[0]:.0f} and {first[1]:.0f}"
     trained = [rows.of(base, ours, FREE, None)[0] for base in BASES]
     generated = dict.fromkeys(f"{round(row['generated_tokens'], -4):,}" for row in trained)
     yield f"from *taught* [with {' and '.join(generated)}]"
@@ -182,6 +180,8 @@ def plain_cut(rows: Rows) -> Iterator[str]:
     leads = [less(*(rows.values(base, name, "separate", WIDE) for name in (LONG, SHORT))) for base in BASES]
     first, second = (f"({lead.interval('+')})" for lead in leads)
     yield f"{leads[0].points:+.1f} points {first} and {leads[1].points:+.1f} {second}"
+    behind = -less(*(rows.values(2, name, FREE, None) for name in (LONG, SHORT)))
+    yield f"Without a budget E1 is {behind.points:.1f} ({behind.interval()}) behind it on base 2"
 
 
 def trainings(rows: Rows) -> Iterator[str]:
