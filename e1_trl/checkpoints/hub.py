@@ -23,17 +23,10 @@ def keep_from_the_hub(output_dir: Path) -> None:
 
     Transformers uploads all of `output_dir` but what begins with `_` or `checkpoint-`, and follows no links. The tables
     go to the Hub by TRL's `log_completions_hub_repo`.
-
-    Raises:
-        UserError: the folder is there and no link.
     """
     tables = output_dir / "_completions"
-    link = output_dir / "completions"
-    if link.is_dir() and not link.is_symlink():
-        raise UserError(
-            f"{link} holds a run's completions, which push_to_hub would upload with the model; move it away"
-        )
     tables.mkdir(parents=True, exist_ok=True)
+    link = output_dir / "completions"
     if not link.is_symlink():
         link.symlink_to(tables.name)
 

@@ -156,8 +156,10 @@ def _check(advantage: partial[Any], args: E1Config, rewards: Sequence[Reward]) -
     function: Any = getattr(advantage, "func", advantage)
     said = f"the advantage {function.__name__}"
     forks = args.budgets.forks
-    if function is gfpo and (keep := getattr(advantage, "keywords", {}).get("keep", 2)) >= args.num_generations:
-        raise UserError(f"{said} keeps {keep} of num_generations {args.num_generations}; keep fewer")
+    if function is gfpo and not 2 <= (keep := getattr(advantage, "keywords", {}).get("keep", 0)) < args.num_generations:
+        raise UserError(f"{said} keeps {keep} of num_generations {args.num_generations}; keep two or more, and fewer")
+    if function in (per_fork, brpo) and args.importance_sampling_level == "sequence":
+        raise UserError(f"importance_sampling_level sequence would average the two advantages of {said}; use token")
     if function in BY_FORK and forks == 1:
         raise UserError(f"{said} compares forks of a thought: thinking_budget: {FORMS[nested]}")
     if function in (per_fork, brpo) and args.num_generations < 2 * forks:
@@ -179,4 +181,4 @@ def _check(advantage: partial[Any], args: E1Config, rewards: Sequence[Reward]) -
 
 
 for each in ADVANTAGES.values():  # for trainers that are given the function itself
-    setattr(each, "check", _check)  # noqa: B010  mypy knows no attributes of functions
+    setattr(each, "check_settings", _check)  # noqa: B010  mypy knows no attributes of functions

@@ -58,7 +58,7 @@ def check_datasets(
         measured = drop_long(dataset, tokenizer, args.max_prompt_length or PROMPT, template, marker)
         if dataset is train and (unasked := explain_unthinking(tokenizer, marker, measured[0]["prompt"], template)):
             logger.warning("%s", unasked)
-        return measured.remove_columns(MEASURED)
+        return measured
 
     train = check(train)
     needed = args.generation_batch_size // args.num_generations
@@ -122,17 +122,14 @@ def check_advantage(args: E1Config, advantage: Advantage | None, rewards: Sequen
             f"{by_sign[0]} needs one advantage of a completion, and `advantage` may give its thinking and its solution "
             "two; remove one"
         )
-    if check := getattr(getattr(advantage, "func", advantage), "check", None):  # as those of `training.advantages` have
+    if check := getattr(getattr(advantage, "func", advantage), "check_settings", None):  # of `training.advantages`
         check(advantage, args, rewards)
 
 
 def check_precision(args: E1Config, model: str | PreTrainedModel, adapter: bool = False) -> None:
-    """Refuse to train weights of 16 bits without fp32 masters, which only DeepSpeed and FSDP keep.
+    """Raise a `UserError` for weights of 16 bits without fp32 masters, which only DeepSpeed and FSDP keep.
 
     The model is a name, or as it will be trained; with `adapter`, one in fp32 is trained instead of it.
-
-    Raises:
-        UserError: names the dtype and what would be right.
     """
     shards = bool(args.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
     if args.deepspeed_plugin is not None or shards or adapter:

@@ -15,7 +15,7 @@ from typing import Any
 from e1_trl.arguments import find, from_yaml
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError, one_line
-from e1_trl.problems.prompts import MEASURED, identity, problem_of
+from e1_trl.problems.prompts import IDENTITY, identity, problem_of
 
 Generation = tuple[bool, int, int]  # whether it is trained on, the optimizer step, its number within that step
 Tokens = int | None  # `None` is unlimited
@@ -66,9 +66,9 @@ class RolloutKey:
 
 
 def key_of(row: Mapping[str, Any]) -> str:
-    """Return the name of a row's problem: the `key` of a row that `training.data.load` made, else from its prompt."""
-    key: str = row["key"] if MEASURED in row else identity(problem_of(row["prompt"]))
-    return key
+    """Return the name of a row's problem: its `key`, if that is such a name and no column of the user's, or its own."""
+    key = str(row.get("key"))
+    return key if IDENTITY.fullmatch(key) else identity(problem_of(row["prompt"]))
 
 
 def fixed(key: RolloutKey, tokens: Tokens) -> Tokens:

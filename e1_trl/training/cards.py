@@ -37,7 +37,7 @@ def write_cards(
     trained = BudgetInfo.of(trainer.thinking_close.marker, trainer.args.forced_text, trainer.budgets.largest)
     base = BaseModel.of(*trainer.base) if origin is None else origin
     folder = Path(trainer.args.output_dir)
-    if trainer.args.push_to_hub and trainer.is_world_process_zero():
+    if trainer.args.push_to_hub and trainer.args.log_completions and trainer.is_world_process_zero():
         keep_from_the_hub(folder)
     if (folder / FILE).exists():  # of a training that is resumed; efforts are written by hand
         trained = replace(trained, efforts=BudgetInfo.read(folder / FILE).efforts)

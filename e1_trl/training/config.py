@@ -5,6 +5,7 @@ Knows nothing about data, rewards or a loaded model.
 
 import logging
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Self
 
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
@@ -164,6 +165,10 @@ class E1Config(BudgetedTraining, GRPOConfig):
                 f"{secret[0]} is set, and would be uploaded inside training_args.bin; set the variable HF_TOKEN "
                 "instead, or log in with `hf auth login`"
             )
+
+        tables = Path(self.output_dir) / "completions"
+        if tables.is_dir() and not tables.is_symlink():
+            raise UserError(f"{tables} would be uploaded with the model, with all that it holds; move it away")
 
     @property
     def n_gpu(self) -> int:

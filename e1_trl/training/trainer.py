@@ -182,7 +182,7 @@ class E1Trainer(HookedTrainer):
     def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
         """Run the `Validation`, if any and no dataset is given, else TRL's evaluation at the training budget."""
         if self.validation is None or arguments or options.get("eval_dataset") is not None:
-            if not self.is_in_train:
+            if self.state.global_step and not self.is_in_train:
                 self.vllm.sync()  # TRL syncs after a step alone, and not after the best weights were loaded
             return super().evaluate(*arguments, **options)
         metrics = self.validation()

@@ -56,6 +56,8 @@ def readme(results: Results) -> Iterator[str]:
     for name, system in (("plain GRPO, as many tokens", PLAIN), ("plain GRPO, cut at 32 tokens", SHORT)):
         yield line([name, *(right(system, *each) for each in asked)])
     yield line(["E1's lead over the cut, 95%", *(lead(SHORT, *each) for each in asked)])
+    boxes = [rows.of(base, each, "s1", WIDE)[0]["accuracy_by_boxes"] for base in BASES for each in (TAUGHT, LONG)]
+    yield f"by boxes alone it is right on at most {max(boxes):.1%}"
     for name, system in (("untrained", TAUGHT), ("E1", LONG)):
         others = ("; ".join(right(system, base, each, WIDE) for each in ("s1", "truncation")) for base in BASES)
         yield line([f"{name}: s1; truncation", *(cell for each in others for cell in (each, ""))])

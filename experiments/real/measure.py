@@ -1,8 +1,8 @@
 """Rows of the table, from evaluations and trainings, and what they show: intervals over stories and seeds.
 
 Problems of one story are right or wrong together, so that intervals are over stories: each counts with the sum of its
-problems, and Student's interval is that of the mean of the sums. Where both sides of a difference have several seeds,
-these are a second chance (`experiments.systems.compare`).
+problems, and Student's interval is that of the mean of the sums. Where a side of a difference has several seeds, these
+are a second chance (`experiments.systems.compare`).
 """
 
 import json

@@ -174,7 +174,7 @@ def test_a_recipe_names_advantages_with_their_arguments() -> None:
         ("brpoo", "^unknown advantage 'brpoo'; available are gfpo, lead"),
         ({"keep": 3}, "^unknown advantage ''; available are gfpo"),
         ("gfpo", r"^the advantage gfpo fails with {}: .*'keep'"),
-        ({"name": "gfpo", "keep": 8}, "^the advantage gfpo keeps 8 of num_generations 8; keep fewer$"),
+        ({"name": "gfpo", "keep": 8}, "^the advantage gfpo keeps 8 of num_generations 8; keep two or more, and fewer$"),
         ({"name": "gfpo", "keep": 1}, "^the advantage gfpo fails with {'keep': 1}: one rollout has nothing to be"),
         ({"name": "gfpo", "most": 8}, "^the advantage gfpo fails with {'most': 8}: "),
         ("s_grpo", r"^the advantage s_grpo compares forks of a thought: thinking_budget: {nested: \["),
@@ -233,9 +233,12 @@ def test_an_advantage_that_would_learn_something_else_is_refused(
 def test_the_functions_themselves_are_checked_as_recipes_are() -> None:
     check_advantage(asked(), lead, [ACCURACY])
     refused = ((lead, "lead must know which"), (partial(gfpo, keep=8), "gfpo keeps 8 of"), (brpo, "compares forks"))
+    refused += ((gfpo, "gfpo keeps 0 of"), (partial(gfpo, keep=1), "gfpo keeps 1 of"))
     for advantage, message in refused:
         with pytest.raises(UserError, match=message):
             check_advantage(asked(), advantage, [])
+    with pytest.raises(UserError, match="would average the two advantages of the advantage per_fork"):
+        check_advantage(asked(4, importance_sampling_level="sequence"), per_fork, [])
 
 
 def test_advantages_of_a_part_alike_are_taken_with_ratios_of_sequences() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError
-from e1_trl.problems.prompts import MEASURED, identity
+from e1_trl.problems.prompts import identity
 from e1_trl.training.budgets import Budgets, RolloutKey, Schedule, key_of
 
 DRAW = RolloutKey(seed=42, generation=(True, 3, 1), problem="0123456789abcdef", row=7)
@@ -33,7 +33,7 @@ PROBLEMS = [replace(DRAW, problem=f"{at:016}") for at in range(1000)]
 
 
 def test_a_problem_is_known_by_its_key_or_else_by_its_prompt() -> None:
-    assert key_of({"prompt": "a=3; a?", "key": DRAW.problem, MEASURED: 9}) == DRAW.problem
+    assert key_of({"prompt": "a=3; a?", "key": DRAW.problem}) == DRAW.problem
     parts = [{"type": "image"}, {"type": "text", "text": "a=3; "}, {"type": "text", "text": "a?"}]
     for content in ("a=3; a?", parts):
         assert key_of({"prompt": [{"role": "user", "content": content}], "key": "mine"}) == identity("a=3; a?")

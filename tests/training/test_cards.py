@@ -58,7 +58,7 @@ def test_tables_of_a_trainer_that_uploads_stay_out_of_the_upload(tmp_path: Path)
     trainer = WithoutEngine(tmp_path, thinking_budget=8)
     write_cards(trainer)
     assert not (tmp_path / "completions").exists()
-    trainer.args.push_to_hub = True
+    trainer.args.push_to_hub = trainer.args.log_completions = True
     write_cards(trainer)
     assert (tmp_path / "completions").readlink() == Path("_completions")
 
@@ -83,13 +83,15 @@ def test_an_evaluation_of_named_problems_is_trls_with_the_present_weights(
     monkeypatch.setattr(GRPOTrainer, "evaluate", lambda self, *_, **__: done.append("trl's") or {})
     monkeypatch.setattr(WithoutEngine, "vllm", SimpleNamespace(sync=lambda: done.append("synced")))
     trainer.validation = None
+    trainer.evaluate()  # before a training TRL syncs by itself, too
+    trainer.state.global_step = 3
     trainer.evaluate()
     trainer.validation = lambda: done.append("ours") or {}
     trainer.evaluate(ignore_keys=None)
     trainer.evaluate(eval_dataset=trainer.train_dataset, metric_key_prefix="test")
     trainer.is_in_train = True  # TRL syncs by itself
     trainer.evaluate(trainer.train_dataset)
-    assert done == ["synced", "trl's", "ours", "synced", "trl's", "trl's"]
+    assert done == ["trl's", "synced", "trl's", "ours", "synced", "trl's", "trl's"]
 
 
 def test_an_origin_and_a_recipe_are_written_as_they_are_given(tmp_path: Path) -> None:

@@ -227,6 +227,16 @@ def test_the_batch_of_an_evaluation_that_eval_budgets_replace_need_not_be_divisi
         config(**validated)
 
 
+def test_completions_that_would_be_uploaded_with_the_model_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "_completions").mkdir()
+    (tmp_path / "completions").symlink_to("_completions")
+    assert config(output_dir=str(tmp_path), push_to_hub=True).hub_strategy == "end"
+    (tmp_path / "completions").unlink()
+    (tmp_path / "completions").mkdir()
+    with pytest.raises(ValueError, match="/completions would be uploaded with the model, with all that it holds; move"):
+        config(output_dir=str(tmp_path), push_to_hub=True)
+
+
 def test_a_processor_is_taken_for_its_tokenizer() -> None:
     class Processor(ProcessorMixin):
         def __init__(self, tokenizer: Any):

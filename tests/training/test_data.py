@@ -102,15 +102,24 @@ def test_a_trainer_refuses_a_dataset_before_its_model_loads() -> None:
 def test_long_prompts_are_dropped_and_what_is_measured_stays(tokenizer: PreTrainedTokenizerBase) -> None:
     messages = sums("a=3;a?", "a=3;b=a+4;c=b-5;c?")
     kept, _ = check_datasets(messages, None, [ACCURACY, format_reward], config(max_prompt_length=12), tokenizer)
-    assert kept.to_list() == messages.to_list()[:1]
-    measured = kept.add_column(MEASURED, [9])
-    assert check_datasets(measured, measured, [], config(max_prompt_length=1), tokenizer) == (measured, measured)
+    assert kept["prompt"][:] == messages["prompt"][:1]
+    assert check_datasets(kept, kept, [], config(max_prompt_length=1), tokenizer) == (kept, kept)
+
+
+def test_a_recipes_problems_have_the_columns_that_a_training_selects(
+    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "train.jsonl", {"problem": "a=3;a?", "answer": "3"})
+    problems, _ = loaded(tokenizer, dataset_name=file, instruction="Think.")
+    (row,) = problems.select_columns(["prompt", "answers", "key", MEASURED])
+    assert key_of(row) == row["key"] == identity("a=3;a?")  # of the problem without what was added to it
+    assert check_datasets(problems, None, [], config(), tokenizer)[0] is problems
 
 
 def test_a_users_columns_of_our_names_and_several_evaluations_are_taken(tokenizer: PreTrainedTokenizerBase) -> None:
     rows = sums("a=3;a?", "a=3;b=a+4;c=b-5;c?").add_column("prompt_tokens", [1, 1]).add_column("key", ["a", "a"])
     kept, evaluations = check_datasets(rows, {"one": rows}, [], config(max_prompt_length=12), tokenizer)
-    assert kept.to_list() == rows.to_list()[:1]
+    assert kept.remove_columns(MEASURED).to_list() == rows.to_list()[:1]
     assert isinstance(evaluations, dict) and evaluations["one"].to_list() == kept.to_list()
     assert key_of(kept[0]) == identity("a=3;a?")
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from e1_trl.answers.mathematics.grader import MathematicsGrader
-from e1_trl.problems.prompts import MEASURED
 from e1_trl.training.groups import Group, GroupReward, reward_groups
 from e1_trl.training.named_rewards import format_reward
 from e1_trl.training.rewards import Accuracy, sees_all
@@ -27,7 +26,6 @@ def rows(*tokens: int) -> list[dict[str, Any]]:
     return [
         {
             "key": f"{at // 2:016}",
-            MEASURED: 9,
             "thinking_tokens": each - 1,
             "solution_tokens": 1,
             "thinking_end": ("closed", "forced", "eos", "total")[at],

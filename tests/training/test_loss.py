@@ -26,10 +26,9 @@ from e1_trl.budget import Budget
 from e1_trl.engines.engine import EngineError
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
-from e1_trl.problems.prompts import MEASURED
 from e1_trl.rollout import Completion, ThinkingEnd
 from e1_trl.training.advantages import brpo
-from e1_trl.training.budgets import Budgets, RolloutKey, Schedule, key_of
+from e1_trl.training.budgets import Budgets, RolloutKey, Schedule
 from e1_trl.training.config import E1Config
 from e1_trl.training.groups import Group, GroupReward
 from e1_trl.training.named_rewards import format_reward, make_rewards
@@ -235,7 +234,7 @@ def test_each_rollout_has_the_budget_that_is_drawn_for_it(
     rollout = sampled(trainer, rows)
     thought = rollout["thinking_tokens"]
     assert all(tokens <= 4 + i % 2 * 4 for i, tokens in enumerate(thought)) and max(thought) == 8
-    assert [draw.problem for draw in draws] == [key_of(row) for row in rows]
+    assert [draw.problem for draw in draws] == [row["key"] for row in rows]
     assert [draw.row for draw in draws] == list(range(32)) and len({draw.generation for draw in draws}) == 1
 
 
@@ -308,10 +307,10 @@ def test_a_reward_of_groups_sees_the_groups_of_a_generation(
     completion = recorded(trainer, ["9", "</think>"], [], [r"\boxed{", "9", "}", "<|end|>"])
     patch(monkeypatch, trainer, completion, accuracy=Accuracy(Failing()), first=First())  # type: ignore[arg-type]
     row = {"prompt": trainer.train_dataset[0]["prompt"], "answers": ["9"]}
-    batch = trainer._generate_and_score_completions([{**row, "key": str(at // 8), MEASURED: 9} for at in range(16)])
+    batch = trainer._generate_and_score_completions([{**row, "key": f"{at // 8:016}"} for at in range(16)])
     correct = [True, None, False, None] * 2
     assert groups == [
-        Group(key, correct, [2] * 8, [6] * 8, [True] * 8, [False] * 8, budgets=[96] * 8) for key in ("0", "1")
+        Group(f"{key:016}", correct, [2] * 8, [6] * 8, [True] * 8, [False] * 8, budgets=[96] * 8) for key in range(2)
     ]
     assert [at for at, value in enumerate(batch["advantages"].tolist()) if value > 0] == [0, 8]
 
