@@ -48,7 +48,8 @@ from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import load
 from e1_trl.training.dry_run import show
 from e1_trl.training.launch import check_batch
-from e1_trl.training.named_rewards import make_rewards, warn_of_scaling
+from e1_trl.training.lengths import warn_of_scaling
+from e1_trl.training.named_rewards import make_rewards
 from e1_trl.training.recipe_as_run import E1ScriptArguments, Recipe, fields_of_config, parse_recipe, resolved
 from e1_trl.training.rewards import Accuracy
 from e1_trl.training.trainer import E1Trainer

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MEASURED = "_prompt_tokens"  # the column with the lengths of prompts
-IDENTITY = re.compile("[0-9a-f]{16}")
+IDENTITY = re.compile("[0-9a-f]{16}")  # names that `identity` gives
 SWITCHES = ("enable_thinking", "thinking")  # arguments of chat templates that turn thinking on
 
 Message = dict[str, str]  # "role" and "content"

@@ -151,7 +151,7 @@ def make_advantage(spec: Any, args: E1Config) -> Advantage | None:
     return made
 
 
-def _check(advantage: partial[Any], args: E1Config, rewards: Sequence[Reward]) -> None:
+def _check(advantage: Advantage, args: E1Config, rewards: Sequence[Reward]) -> None:
     """Raise a `UserError` where one of our advantages would learn something else than its formula says."""
     function: Any = getattr(advantage, "func", advantage)
     said = f"the advantage {function.__name__}"

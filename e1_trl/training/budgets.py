@@ -66,7 +66,7 @@ class RolloutKey:
 
 
 def key_of(row: Mapping[str, Any]) -> str:
-    """Return the name of a row's problem: its `key`, if that is such a name and no column of the user's, or its own."""
+    """Return the name of a row's problem: its `key` where that is one of `identity`'s names, else from its prompt."""
     key = str(row.get("key"))
     return key if IDENTITY.fullmatch(key) else identity(problem_of(row["prompt"]))
 

@@ -165,10 +165,11 @@ class E1Config(BudgetedTraining, GRPOConfig):
                 f"{secret[0]} is set, and would be uploaded inside training_args.bin; set the variable HF_TOKEN "
                 "instead, or log in with `hf auth login`"
             )
-
         tables = Path(self.output_dir) / "completions"
         if tables.is_dir() and not tables.is_symlink():
-            raise UserError(f"{tables} would be uploaded with the model, with all that it holds; move it away")
+            raise UserError(
+                f"{tables} holds a run's completions, which push_to_hub would upload with the model; move it away"
+            )
 
     @property
     def n_gpu(self) -> int:

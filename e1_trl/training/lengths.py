@@ -6,6 +6,7 @@ formula. Lengths are sampled tokens of the whole response, as in all of the pape
 docs/policies.md lists the papers.
 """
 
+import logging
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -15,6 +16,8 @@ from typing import Any
 
 from e1_trl.errors import UserError
 from e1_trl.training.groups import Group, GroupReward
+
+logger = logging.getLogger(__name__)
 
 
 def l1_exact(group: Group, alpha: float = 0.0003) -> list[float]:
@@ -219,3 +222,20 @@ LENGTH_REWARDS: dict[str, Callable[..., LengthReward]] = {
     "hapo": Hapo,
     "laser_d": LaserD,
 }
+
+
+def warn_of_scaling(rewards: Sequence[Any], scale_rewards: str, aggregation: str) -> None:
+    """Warn if TRL divides by the spread of a group, which cancels the weight of a length reward."""
+    if not any(isinstance(reward, GroupReward) and reward.weighs_length for reward in rewards):
+        return
+    if aggregation == "normalize_then_sum":  # which does not read scale_rewards
+        logger.warning(
+            "multi_objective_aggregation is normalize_then_sum, which divides each reward by its spread in a group: a "
+            "length reward pushes as hard whatever its bonus, alpha or weight; reward_weights weigh it, or "
+            "sum_then_normalize with scale_rewards none keeps them"
+        )
+    elif scale_rewards == "group":
+        logger.warning(
+            "scale_rewards is group: in groups that are all right or all wrong a length reward pushes as hard whatever "
+            "its weight; batch and none keep that"
+        )

@@ -1,6 +1,5 @@
 """Rewards by name: ours, TRL's, and the user's at a dotted path, made with a recipe's arguments."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,11 +17,8 @@ from e1_trl.answers.mathematics.boxes import BOX_OPENING, boxed_answer
 from e1_trl.arguments import find
 from e1_trl.errors import UserError, one_line
 from e1_trl.rollout import ThinkingEnd
-from e1_trl.training.groups import GroupReward
 from e1_trl.training.lengths import LENGTH_REWARDS
 from e1_trl.training.rewards import Accuracy, Reward
-
-logger = logging.getLogger(__name__)
 
 
 def format_reward(
@@ -90,20 +86,3 @@ def make_rewards(
                 raise UserError(f"the reward {name} cannot be made with {arguments}: {one_line(error)}") from error
         rewards.append(found)
     return rewards
-
-
-def warn_of_scaling(rewards: Sequence[Any], scale_rewards: str, aggregation: str) -> None:
-    """Warn if TRL divides by the spread of a group, which cancels the weight of a length reward."""
-    if not any(isinstance(reward, GroupReward) and reward.weighs_length for reward in rewards):
-        return
-    if aggregation == "normalize_then_sum":  # which does not read scale_rewards
-        logger.warning(
-            "multi_objective_aggregation is normalize_then_sum, which divides each reward by its spread in a group: a "
-            "length reward pushes as hard whatever its bonus, alpha or weight; reward_weights weigh it, or "
-            "sum_then_normalize with scale_rewards none keeps them"
-        )
-    elif scale_rewards == "group":
-        logger.warning(
-            "scale_rewards is group: in groups that are all right or all wrong a length reward pushes as hard whatever "
-            "its weight; batch and none keep that"
-        )

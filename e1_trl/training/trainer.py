@@ -183,7 +183,7 @@ class E1Trainer(HookedTrainer):
         """Run the `Validation`, if any and no dataset is given, else TRL's evaluation at the training budget."""
         if self.validation is None or arguments or options.get("eval_dataset") is not None:
             if self.state.global_step and not self.is_in_train:
-                self.vllm.sync()  # TRL syncs after a step alone, and not after the best weights were loaded
+                self.vllm.sync()  # TRL syncs only after a step, not after the best weights were loaded
             return super().evaluate(*arguments, **options)
         metrics = self.validation()
         self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)

@@ -233,7 +233,7 @@ def test_completions_that_would_be_uploaded_with_the_model_are_refused(tmp_path:
     assert config(output_dir=str(tmp_path), push_to_hub=True).hub_strategy == "end"
     (tmp_path / "completions").unlink()
     (tmp_path / "completions").mkdir()
-    with pytest.raises(ValueError, match="/completions would be uploaded with the model, with all that it holds; move"):
+    with pytest.raises(ValueError, match="/completions holds a run's completions, which push_to_hub would upload"):
         config(output_dir=str(tmp_path), push_to_hub=True)
 
 

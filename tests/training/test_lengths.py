@@ -9,8 +9,8 @@ import pytest
 from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.training.advantages import grpo
 from e1_trl.training.groups import Group, repeats
-from e1_trl.training.lengths import Hapo, LaserD, LengthReward, difficulty
-from e1_trl.training.named_rewards import make_rewards, warn_of_scaling
+from e1_trl.training.lengths import Hapo, LaserD, LengthReward, difficulty, warn_of_scaling
+from e1_trl.training.named_rewards import make_rewards
 
 RIGHT, WRONG = True, False
 
