@@ -252,7 +252,7 @@ def begin(parameter: torch.nn.Parameter, value: torch.Tensor) -> bool:
     return same
 
 
-class Packing(TrainerCallback):
+class StartChecks(TrainerCallback):
     """Prints the layout of rows, and why, as a training begins; trims rows in place of packing if packed ones mix.
 
     Refuses `eval_budgets` of which no `Validation` was added, as TRL would evaluate at another budget.

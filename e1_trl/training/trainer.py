@@ -22,7 +22,7 @@ from e1_trl.errors import UserError
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
 from e1_trl.training import beforehand
 from e1_trl.training.budgets import Generation, Generations, RolloutKey, key_of
-from e1_trl.training.callbacks import DataOrder, MasterWeights, Packing, ResumedFields, RewardState, TokenLimit
+from e1_trl.training.callbacks import DataOrder, MasterWeights, ResumedFields, RewardState, StartChecks, TokenLimit
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.groups import Advantage, advantages_of, reward_groups
 from e1_trl.training.phases import SAMPLING, SCORING, SYNC, Phases
@@ -122,7 +122,7 @@ class E1Trainer(HookedTrainer):
         self.layout, why = layout_of(causal, self.args.padding_free, self.has_aux_loss)
         own = self.optimizer is None and type(self).create_optimizer is E1Trainer.create_optimizer
         of_run = (DataOrder(), ResumedFields(own), TokenLimit(self.args.max_generated_tokens))
-        for added in (Packing(self, why), Progress(), RewardState(rewards), *of_run):
+        for added in (StartChecks(self, why), Progress(), RewardState(rewards), *of_run):
             self.add_callback(added)
         name, revision = self.base
         if self.is_deepspeed_enabled and name:

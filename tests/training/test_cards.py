@@ -19,7 +19,7 @@ from e1_trl.checkpoints.budget_file import BudgetInfo, Effort
 from e1_trl.checkpoints.model_card import BaseModel
 from e1_trl.errors import UserError
 from e1_trl.marker import Marker
-from e1_trl.training.callbacks import Packing, ResumedFields
+from e1_trl.training.callbacks import ResumedFields, StartChecks
 from e1_trl.training.cards import write_cards
 from e1_trl.training.trainer import E1Trainer
 
@@ -148,11 +148,11 @@ def test_budgets_of_evaluations_need_a_validation(tmp_path: Path) -> None:
     trainer = WithoutEngine(tmp_path, thinking_budget=8)
     trainer.args.eval_budgets, trainer.validation = ["8+8"], None
     trainer._add_callbacks([])
-    (packing,) = (each for each in trainer.callback_handler.callbacks if isinstance(each, Packing))
+    (checks,) = (each for each in trainer.callback_handler.callbacks if isinstance(each, StartChecks))
     with pytest.raises(UserError, match=r"^eval_budgets needs trainer\.add_callback\(Validation"):
-        packing.on_train_begin(trainer.args, trainer.state, trainer.control)
+        checks.on_train_begin(trainer.args, trainer.state, trainer.control)
     trainer.validation = dict
-    packing.on_train_begin(trainer.args, trainer.state, trainer.control)
+    checks.on_train_begin(trainer.args, trainer.state, trainer.control)
 
 
 def test_the_model_of_an_adapter_is_found_below_torch_compile(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from transformers import (
 from transformers.masking_utils import flash_attention_mask
 
 from e1_trl.training.arguments import GROSS, VARLEN
-from e1_trl.training.callbacks import Packing, packing_gap
+from e1_trl.training.callbacks import StartChecks, packing_gap
 from e1_trl.training.scoring import Layout, layout_of, scored
 
 DEAF = "flash_that_does_not_tell_rows_apart"
@@ -80,7 +80,7 @@ def test_rows_that_would_see_each_other_are_trimmed_and_a_line_says_so(
     trainer.layout, reason = layout_of(trainer.model, padding_free=True, aux_loss=False)
     trainer.validation = dict
     trainer.model.train()
-    Packing(trainer, reason).on_train_begin(None, TrainerState(is_world_process_zero=True), TrainerControl())
+    StartChecks(trainer, reason).on_train_begin(None, TrainerState(is_world_process_zero=True), TrainerControl())
     assert trainer.layout is layout and trainer.model.training
     assert capsys.readouterr().out.startswith(f"log-probabilities are computed {layout}: {why}")
 
