@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -74,24 +73,6 @@ def test_rates_of_a_users_own_optimizer_are_left_alone(kind: type[WithoutEngine]
     trainer._add_callbacks([])
     (fields,) = (each for each in trainer.callback_handler.callbacks if isinstance(each, ResumedFields))
     assert fields._own is resets
-
-
-def test_an_evaluation_of_named_problems_is_trls_with_the_present_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trainer, done = WithoutEngine(tmp_path, thinking_budget=8), list[str]()
-    monkeypatch.setattr(GRPOTrainer, "evaluate", lambda self, *_, **__: done.append("trl's") or {})
-    monkeypatch.setattr(WithoutEngine, "vllm", SimpleNamespace(sync=lambda: done.append("synced")))
-    trainer.validation = None
-    trainer.evaluate()  # before a training TRL syncs by itself, too
-    trainer.state.global_step = 3
-    trainer.evaluate()
-    trainer.validation = lambda: done.append("ours") or {}
-    trainer.evaluate(ignore_keys=None)
-    trainer.evaluate(eval_dataset=trainer.train_dataset, metric_key_prefix="test")
-    trainer.is_in_train = True  # TRL syncs by itself
-    trainer.evaluate(trainer.train_dataset)
-    assert done == ["trl's", "synced", "trl's", "ours", "synced", "trl's", "trl's"]
 
 
 def test_an_origin_and_a_recipe_are_written_as_they_are_given(tmp_path: Path) -> None:

@@ -492,3 +492,18 @@ def test_a_tensor_that_is_not_sent_is_noticed_at_once(
     monkeypatch.setattr(vllm, "named_params", lambda: ((n, p) for n, p in every() if n != norm))
     with pytest.raises(EngineError, match=r"vLLM's model\.norm\.weight was sent nothing"):
         moved.sync_weights()
+
+
+def test_an_evaluation_after_a_training_samples_from_the_weights_that_were_loaded_last(
+    trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer.state, "global_step", 5)
+    problems = trainer.train_dataset.select(range(8))
+    assert trainer.evaluate(problems)["eval_reward"] > 0.2
+    norm = trainer.model.model.norm.weight.data
+    monkeypatch.setattr(trainer, "validation", dict)  # is not asked about other problems
+    kept = norm.clone()
+    norm.zero_()  # so that all tokens are alike
+    assert trainer.evaluate(problems)["eval_reward"] < 0.05
+    norm.copy_(kept)
+    assert trainer.evaluate(eval_dataset=problems)["eval_reward"] > 0.2
