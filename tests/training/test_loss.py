@@ -497,6 +497,7 @@ def test_a_tensor_that_is_not_sent_is_noticed_at_once(
 def test_an_evaluation_after_a_training_samples_from_the_weights_that_were_loaded_last(
     trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(trainer, "rollout_func", E1Trainer.rollout)  # which other tests replace
     monkeypatch.setattr(trainer.state, "global_step", 5)
     problems = trainer.train_dataset.select(range(8))
     assert trainer.evaluate(problems)["eval_reward"] > 0.2
