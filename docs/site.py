@@ -24,6 +24,7 @@ from e1_trl.cli import COMMANDS  # noqa: E402
 from e1_trl.training.arguments import BudgetedTraining  # noqa: E402
 from e1_trl.training.recipe_arguments import RecipeArguments  # noqa: E402
 
+EXAMPLES = [str(each.relative_to(ROOT)) for each in sorted((ROOT / "examples").rglob("*.py"))]
 OUTSIDE = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+)([^)#\s]+)(#[^)\s]*)?\)")
 # Headings of the page of the Python API, and what stands under each.
 API = {
@@ -33,6 +34,7 @@ API = {
         "e1_trl.training.rewards.Accuracy",
         "e1_trl.training.groups.Group",
         "e1_trl.training.groups.GroupReward",
+        "e1_trl.training.budgets.RolloutKey",
         "e1_trl.training.cards.write_cards",
     ],
     "Budgets and rollouts": [
@@ -40,6 +42,8 @@ API = {
         "e1_trl.budget.Marker",
         "e1_trl.budget.ThinkingClose",
         "e1_trl.rollout.Rollout",
+        "e1_trl.rollout.Segment",
+        "e1_trl.rollout.Stop",
         "e1_trl.rollout.Completion",
         "e1_trl.rollout.ThinkingEnd",
     ],
@@ -54,7 +58,10 @@ API = {
         "e1_trl.evaluation.methods.Method",
         "e1_trl.evaluation.methods.Question",
         "e1_trl.evaluation.methods.Setting",
+        "e1_trl.tree.Tree",
+        "e1_trl.tree.Phase",
     ],
+    "Benchmarks": ["e1_trl.problems.benchmarks.Benchmark"],
     "Engines": [
         "e1_trl.engines.engine.Engine",
         "e1_trl.engines.engine.SamplingSettings",
@@ -66,20 +73,22 @@ API = {
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
-    pages = {"cli": command_line(), "configuration": configuration(), "api": python_api()}
+    pages = {"cli": command_line(), "configuration": configuration(), "api": python_api(), "examples": examples()}
     for name, text in pages.items():
         files.append(File.generated(config, f"reference/{name}.md", content=text))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let links out of docs/ lead to the repository; where its address is not known, only their text stays."""
+    """Let links out of docs/ lead to the page of examples, or the repository, if its address is known."""
     depth = page.file.src_uri.count("/") + 1
 
     def outside(link: re.Match[str]) -> str:
         text, up, path, anchor = link.groups(default="")
         if up.count("../") < depth:
             return link[0]
+        if path in EXAMPLES:
+            return f"[{text}]({'../' * (depth - 1)}reference/examples.md#{path.replace('/', '').replace('.', '')})"
         kind = "tree" if (ROOT / path).is_dir() else "blob"
         return f"[{text}]({config.repo_url}/{kind}/main/{path}{anchor})" if config.repo_url else text
 
@@ -168,6 +177,12 @@ def python_api() -> str:
     )
     parts = [f"## {title}\n\n" + "\n\n".join(f"::: {name}" for name in names) + "\n" for title, names in API.items()]
     return "\n".join([head, *parts])
+
+
+def examples() -> str:
+    """Write the page of all examples."""
+    parts = ["# Examples\n\nPrograms in the repository's folder `examples`, which its tests run.\n"]
+    return "\n".join([*parts, *(f"## {each}\n\n```python\n{(ROOT / each).read_text()}```\n" for each in EXAMPLES)])
 
 
 def code(text: str) -> str:

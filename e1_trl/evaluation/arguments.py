@@ -93,6 +93,7 @@ class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
         "Folder for samples and report, where an interrupted evaluation resumes. Default: a folder in "
         "runs/evaluations named after model and problems.",
     )
+    dry_run: bool = option(False, "Print a prompt and a graded answer, and stop before the model is loaded.")
     page_problems: Natural = option(
         200, "Most problems shown with their answers on the report's page; 0 makes no page."
     )

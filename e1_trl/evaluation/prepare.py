@@ -59,6 +59,7 @@ class Prepared:
     alike: Mapping[str, Any]  # columns that are alike in all rows of the table of answers
     plan: SamplingPlan  # the problems that are short enough, and the goals that the command names
     grader: Grader  # of the answers
+    rows: Dataset  # all problems, as they were read
 
 
 def prepare(arguments: EvaluationArguments) -> Prepared:
@@ -74,7 +75,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     model = find_model(arguments)
     tokenizer, setting = _load_tokenizer(arguments, model)
     day = _find_day(arguments, tokenizer)
-    benchmark, problems, data = _load_problems(arguments, tokenizer, day)
+    benchmark, rows, problems, data = _load_problems(arguments, tokenizer, day)
     plan = _make_plan(arguments, setting, problems, cells)
     if lost := explain_loss(tokenizer, problems[0].prompt, problems[0].prompts[""]):
         logger.warning("%s; --instruction replaces the text after each problem", lost)
@@ -105,7 +106,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     }
     grader = make_grader(arguments, grading_workers())
     plan = plan if thinking is None else replace(plan, thinking=thinking.segments)
-    return Prepared(arguments, model, facts, alike, plan, grader)
+    return Prepared(arguments, model, facts, alike, plan, grader, rows)
 
 
 def _complete(arguments: EvaluationArguments) -> EvaluationArguments:
@@ -194,8 +195,8 @@ def _find_day(arguments: EvaluationArguments, tokenizer: "PreTrainedTokenizerBas
 
 def _load_problems(
     arguments: EvaluationArguments, tokenizer: "PreTrainedTokenizerBase", day: str | None
-) -> tuple[str, list[Problem], str]:
-    """Load the problems: their title in the report, all of them, and their name with a digest of them."""
+) -> tuple[str, Dataset, list[Problem], str]:
+    """Load the problems: their title in the report, their rows, all of them, and their name with a digest of them."""
     rows: Dataset
     part: tuple[str | None, ...] = ()  # of the dataset, as far as it is not the usual one
     split = arguments.dataset_split
@@ -209,7 +210,7 @@ def _load_problems(
     if repeated := len(names) - len({*names}):
         said = "%d of %d problems repeat others; intervals take all for independent, and are too narrow"
         logger.warning(said, repeated, len(names))
-    rows = rows.select_columns(["prompt", "answers"])  # all that matters
+    read = rows.select_columns(["prompt", "answers"])  # all that matters
     template = json_object("chat_template_kwargs", arguments.chat_template_kwargs)
     # Templates call it for today's date; an evaluation that resumes on another day keeps its prompts.
     dated = {} if day is None else {"strftime_now": date.fromisoformat(day).strftime}
@@ -222,9 +223,9 @@ def _load_problems(
             answers=row["answers"],
             prompts=Prompts(row["prompt"], prompt_ids),
         )
-        for index, (key, row) in enumerate(zip(names, rows, strict=True))
+        for index, (key, row) in enumerate(zip(names, read, strict=True))
     ]
-    return "-".join(filter(None, (name, *part))), problems, f"{name}: {digest(json.dumps(rows.to_dict()))}"
+    return "-".join(filter(None, (name, *part))), rows, problems, f"{name}: {digest(json.dumps(read.to_dict()))}"
 
 
 def _make_plan(

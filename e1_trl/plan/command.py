@@ -41,14 +41,17 @@ def report(taken: Memory) -> str:
     setup = taken.setup
     disk = f"{gb(taken.disk)}: {setup.checkpoints} checkpoints of {gb(taken.checkpoint)} at once (save_total_limit)"
     engine = [
-        ("vLLM's share, awake", f"{gb(taken.engine)}, of which weights {gb(taken.engine_weights)}"),
+        (
+            "vLLM's share" + ", asleep while the model learns" * setup.sleep,
+            f"{gb(taken.engine)}, of which weights {gb(taken.engine_weights)}",
+        ),
         ("vLLM's cache", f"{gb(max(0, taken.engine_cache))}; all sequences at once need {gb(taken.cache_needed)}"),
     ]
     rows = [
         ("weights, gradients", gb(taken.weights + taken.gradients)),
         ("optimizer", f"0.0 GB ({gb(taken.host)} of host memory)" if setup.offload else gb(taken.optimizer)),
         ("reference", gb(taken.reference)),
-        ("activations of a micro-batch", gb(taken.activations)),
+        ("activations of a micro-batch" + ", checkpointed" * setup.checkpointing, gb(taken.activations)),
         ("CUDA, NCCL, buckets (assumed)" if setup.gpus > 1 else "CUDA (assumed)", gb(taken.overhead)),
         *([("vLLM's share", "none: vLLM has GPUs of its own, which are not planned for")] if setup.served else engine),
         ("peak of generation", gb(taken.generation)),
@@ -114,6 +117,6 @@ def main(argv: Sequence[str]) -> None:
     try:
         check_batch({**launch.recipe_fields, **launch.given}, taken.setup.gpus, launch.given)
     except UserError as error:
-        print(f"\nPlanned with another batch, which e1 train refuses: {error}.")
+        print(f"\nPlanned with another batch, which e1 train refuses: {error}; e1 plan calls --num_processes --gpus.")
     if taken.problems or taken.setup.rounds_away:
         sys.exit(1)

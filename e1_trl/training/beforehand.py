@@ -101,11 +101,11 @@ def _check_columns(dataset: Dataset, rewards: Sequence[Reward], args: E1Config) 
             if needed and name not in given:
                 raise UserError(
                     f"{said} takes {name!r}, which is neither a column of the dataset ({', '.join(sorted(kept))}"
-                    f"{', as remove_unused_columns is true' * args.remove_unused_columns}) "
-                    f"nor one of a completion ({', '.join(sorted(ROLLOUT_COLUMNS))}); rename it, or give it a value"
+                    f"{', as remove_unused_columns is true' * args.remove_unused_columns}) nor one of a completion "
+                    f"({', '.join(sorted(ROLLOUT_COLUMNS))}); rename it, or set it: {{name: …, {name}: …}}"
                 )
         if all(each.kind is not each.VAR_KEYWORD for each in parameters.values()):
-            raise UserError(f"{said} must end with **others, as it is called with all columns")
+            raise UserError(f"{said} must end with **others, as it gets all columns, or be named with its options")
 
 
 def check_advantage(args: E1Config, advantage: Advantage | None, rewards: Sequence[Reward]) -> None:

@@ -41,7 +41,7 @@ class RolloutKey:
     Attributes:
         seed: the recipe's.
         generation: the one that the rollout belongs to.
-        problem: key of the problem.
+        problem: key of the problem: 16 hexadecimal digits, the same in all generations.
         row: place among the rollouts of all processes in the generation, or among their thoughts if these are forked.
         field: the recipe's field that holds the schedule, so that two fields draw independently.
         fork: place of the rollout among those of its thought.
@@ -166,7 +166,7 @@ class Schedule:
                 raise ValueError("stages begin at optimizer steps")
             if type(schedule.forks) is not int or schedule.forks < 1:
                 raise ValueError("a thought has one fork or more")
-            schedule.at(RolloutKey(0, (True, 0, 1), "", 0, fork=schedule.forks - 1))
+            schedule.at(RolloutKey(0, (True, 0, 1), identity(""), 0, fork=schedule.forks - 1))
         except Exception as error:  # whatever a function of the user's raises
             reads = f"must read as {FORMS[function]}" if name in SCHEDULES else f"fails: {one_line(error)}"
             raise UserError(f"{field} is {given!r}; it {reads}") from error

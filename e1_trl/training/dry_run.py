@@ -4,18 +4,17 @@ import asyncio
 import inspect
 import math
 from array import array
-from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any
 
 from datasets import Dataset
 from torch import nn
 from transformers import TrainerState
 
-from e1_trl.answers.grade import Grade, Trial
 from e1_trl.errors import UserError
-from e1_trl.marker import PromptState
 from e1_trl.problems.prompts import tokenize
 from e1_trl.problems.selection import SHORT, explain_loss
+from e1_trl.problems.trials import TRIED, Trials, describe_prompt
 from e1_trl.rollout import Completion, ThinkingEnd
 from e1_trl.training.budgets import RolloutKey, key_of
 from e1_trl.training.config import E1Config
@@ -24,36 +23,17 @@ from e1_trl.training.progress import columns_of
 from e1_trl.training.recipe_as_run import Recipe
 from e1_trl.training.rewards import name_of
 
-OPENS = {
-    PromptState.OPENED: "opened by the prompt",
-    PromptState.NOTHING: "opened by the model, if at all",
-    PromptState.CLOSED: "closed by the prompt",
-}
-TRIED = 16  # problems whose prompts and accepted answers are tried
-
-Tried = Sequence[tuple[int, Trial, Grade]]  # number of a problem, trial, and its grade
-
 
 def show(recipe: Recipe) -> None:
     """Print what would be trained on, then try the first prompts, accepted answers and rewards as is said below."""
-    tried = try_answers(recipe)
-    print(describe(recipe, tried), flush=True)
+    trials = Trials.run(recipe.problems, recipe.kind, recipe.grader)
+    print(describe(recipe, trials), flush=True)
     check_prompts(recipe)
-    check_answers(recipe, tried)
-    if given := try_rewards(recipe, tried):
-        print(f"they give        {'; '.join(given)}", flush=True)
+    trials.check()
+    print(f"they give        {try_rewards(recipe, trials)}", flush=True)
 
 
-def try_answers(recipe: Recipe) -> Tried:
-    """Grade trials of the accepted answers of the first problems."""
-    problems = recipe.problems
-    rows = list(problems.select(range(min(TRIED, len(problems)))))
-    trials = [(at, trial) for at, row in enumerate(rows) for trial in recipe.kind.trials(row)]
-    grades = recipe.grader.grade([trial.solution for _, trial in trials], [rows[at]["answers"] for at, _ in trials])
-    return [(at, trial, grade) for (at, trial), grade in zip(trials, grades, strict=True)]
-
-
-def try_rewards(recipe: Recipe, tried: Tried) -> list[str]:
+def try_rewards(recipe: Recipe, trials: Trials) -> str:
     """Call the rewards as a training does, and say what each gives to the first problem's trials, or an empty solution.
 
     The thinking in front of the trials is empty, and closed by the model. Models and rewards of groups are not called.
@@ -65,7 +45,7 @@ def try_rewards(recipe: Recipe, tried: Tried) -> list[str]:
     args = recipe.args
     tokenizer = recipe.facts.tokenizer
     row = recipe.problems[0]
-    solutions = [trial.solution for at, trial, _ in tried if at == 0] or [""]
+    solutions = [trial.solution for trial in trials.of_first] or [""]
     close = recipe.facts.thinking_close.marker.ids
     completions = []
     for solution in solutions:
@@ -84,6 +64,7 @@ def try_rewards(recipe: Recipe, tried: Tried) -> list[str]:
     found = []
     for reward in recipe.rewards:
         if isinstance(reward, str | nn.Module | GroupReward):
+            found.append(f"{reward if isinstance(reward, str) else name_of(reward)} is not tried")
             continue
         values = reward(**columns)
         values = list(asyncio.run(values) if inspect.iscoroutine(values) else values)
@@ -93,7 +74,8 @@ def try_rewards(recipe: Recipe, tried: Tried) -> list[str]:
                 "give a number, or None, for each"
             )
         found.append(f"{name_of(reward)} {', '.join('none' if each is None else f'{each:g}' for each in values)}")
-    return found
+    sizes = " and ".join(str(each.solution_tokens) for each in completions)
+    return f"{'; '.join(found)} ({sizes} solution tokens, no thinking)"
 
 
 def check_prompts(recipe: Recipe) -> None:
@@ -107,21 +89,6 @@ def check_prompts(recipe: Recipe) -> None:
             raise UserError(f"problem {at}: {lost}")
 
 
-def check_answers(recipe: Recipe, tried: Tried) -> None:
-    """Raise a `UserError` if the first accepted answer is not right for itself, or most trials are graded wrongly."""
-    faults = {
-        at: f"{trial.name} is {grade.outcome} for {SHORT.repr(recipe.problems[at]['answers'])}"
-        for at, trial, grade in tried
-        if grade.correct != trial.right
-    }
-    is_first_wrong = any(trial.right and not grade.correct for _, trial, grade in tried[:1])
-    if is_first_wrong or 2 * len(faults) > len({at for at, _, _ in tried}):
-        raise UserError(
-            f"accepted answers are not graded as they should be: {'; '.join(list(faults.values())[:3])}; one must be "
-            f"{recipe.kind.wanted}"
-        )
-
-
 def steps_of(args: E1Config, prompts: int) -> int:
     """Return the optimizer steps of a training on this number of prompts; TRL drops a last partial generation."""
     if args.max_steps > 0:
@@ -133,54 +100,45 @@ def steps_of(args: E1Config, prompts: int) -> int:
 
 
 def at_steps(args: E1Config, problems: Dataset) -> str:
-    """Format a scheduled budget, of each fork, at the first, middle and last step, for the first problem.
+    """Format a scheduled budget, of each fork, at the first, middle and last step: its range over the first problems.
 
     Raises:
         UserError: a schedule of the user's gives no budget at one of these steps.
     """
     steps = steps_of(args, len(problems))
-    key = key_of(problems[0])
     budgets = args.budgets
+    keys = [key_of(row) for row in problems.select(range(min(TRIED, len(problems))))]
 
-    def forks_at(step: int) -> str:
-        keys = [RolloutKey(args.seed, (True, step, 1), key, row) for row in range(budgets.forks)]
-        return " and ".join(str(budgets.at(key)) for key in keys)
+    def at(step: int, fork: int) -> str:
+        rows = range(fork, len(keys) * budgets.forks, budgets.forks)
+        found = {
+            budgets.at(RolloutKey(args.seed, (True, step, 1), key, row)) for key, row in zip(keys, rows, strict=True)
+        }
+        ends = sorted(found, key=lambda budget: [math.inf if part is None else part for part in astuple(budget)])
+        return " to ".join(dict.fromkeys(map(str, (ends[0], ends[-1]))))
 
-    return ", ".join(f"{forks_at(step)} at step {step}" for step in dict.fromkeys((0, steps // 2, steps - 1)))
+    shown = dict.fromkeys((0, steps // 2, steps - 1))
+    return ", ".join(
+        f"{' and '.join(at(step, fork) for fork in range(budgets.forks))} at step {step}" for step in shown
+    )
 
 
-def describe(recipe: Recipe, tried: Tried) -> str:
+def describe(recipe: Recipe, trials: Trials) -> str:
     """Describe first prompt, marker, budgets, rewards, grades of the first trials, and the size of the training."""
     args = recipe.args
     facts = recipe.facts
     problems = recipe.problems
-    tokenizer = facts.tokenizer
-    marker = facts.thinking_close.marker
-    first = problems[0]
-    ids = tokenize(tokenizer, first["prompt"], args.chat_template_kwargs or {})
+    ids = tokenize(facts.tokenizer, problems[0]["prompt"], args.chat_template_kwargs or {})
     rollouts = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-    text = tokenizer.decode(ids)
-    asks = [f"asks for a box   {'yes' if 'boxed' in text else 'no'}; only a box is graded"] * recipe.kind.boxed
-    graded = [f"{trial.name} is {grade.outcome}{_read_as(grade)}" for at, trial, grade in tried if at == 0]
     names = [reward if isinstance(reward, str) else name_of(reward) for reward in recipe.rewards]
     evaluated = "none" if recipe.evaluation is None else f"{len(recipe.evaluation)} prompts"
     return "\n".join(
         [
-            f"first prompt, {len(ids)} tokens, between the lines:",
-            "-" * 80,
-            text,
-            "-" * 80,
-            f"its ids          {ids}",
-            *asks,
-            f"thinking         {OPENS[marker.state_of(ids)]}",
-            f"marker           {marker.text!r} = {list(marker.ids)}",
-            f"forced text      {tokenizer.decode(marker.forced_ids)!r} = {list(marker.forced_ids)}, "
-            + (f"closed by the first {marker.close_tokens}" if marker.close_tokens else "which holds no marker"),
+            *describe_prompt(facts.tokenizer.decode, ids, facts.thinking_close.marker, recipe.kind),
             f"budget           {args.budgets} tokens: completions of up to {facts.completion}",
             *([] if args.budgets.fixed else [f"of a rollout     {at_steps(args, problems)}"]),
             f"context          {facts.thinking_close.context} tokens, with prompts of up to {args.max_prompt_length}",
-            recipe.kind.show(first),
-            f"graded           {'; '.join(graded) or 'nothing'}",
+            *trials.describe(),
             f"rewards          {', '.join(map('{} x {:g}'.format, names, args.reward_weights or [1.0] * len(names)))}",
             *([] if recipe.advantage is None else [f"advantage        {name_of(recipe.advantage)}"]),
             f"training         {len(problems)} prompts, {steps_of(args, len(problems))} steps",
@@ -191,7 +149,3 @@ def describe(recipe: Recipe, tried: Tried) -> str:
             f"evaluation       {evaluated}" + "".join(f", {budget}" for budget in args.evaluation_budgets),
         ]
     )
-
-
-def _read_as(grade: Grade) -> str:
-    return "" if grade.value in (None, grade.answer) else f" (read as {grade.value})"

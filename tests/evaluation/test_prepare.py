@@ -18,6 +18,7 @@ from e1_trl.checkpoints.budget_file import BudgetInfo, Point
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import parse
+from e1_trl.evaluation.command import main
 from e1_trl.evaluation.methods import MethodOptions
 from e1_trl.evaluation.model import Weights
 from e1_trl.evaluation.prepare import Prepared, prepare
@@ -258,6 +259,21 @@ def test_what_is_left_out_for_its_length_is_counted_and_what_repeats(
     assert [problem.index for problem, _ in work.plan.places()] == [1]
     assert (conditions(work).problems, conditions(work).max_prompt_length) == (4, 100)
     assert "1 of 4 problems repeat others; intervals take all for independent" in caplog.text
+
+
+def test_a_dry_run_shows_the_first_prompt_that_is_kept_and_how_its_answers_are_graded(
+    long_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*AT, "--dataset_split", "train", "--max_prompt_length", 100, "--instruction", "", "--dry_run", "true"]
+    main(options(long_data, tmp_path / "output", *words))
+    printed = capsys.readouterr().out
+    assert "\n<|user|>a=1;a?<|assistant|><think>\n" in printed and "thinking         opened by the prompt\n" in printed
+    assert r"graded           \boxed{1} is correct; \boxed{11} is wrong" in printed
+    rows = map(json.loads, long_data.read_text().splitlines())
+    long_data.write_text("".join(json.dumps({**row, "answer": "1 apple and pears"}) + "\n" for row in rows))
+    with pytest.raises(UserError, match=r"^accepted answers are not graded as they should be: \\boxed\{1\} is wrong"):
+        main(options(long_data, tmp_path / "output", *words))
+    assert not (tmp_path / "output").exists()
 
 
 def server_of(context: int | None) -> ServerStub:

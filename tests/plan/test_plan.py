@@ -747,7 +747,8 @@ def test_a_batch_that_a_training_would_refuse_is_named(capsys: pytest.CaptureFix
     words = ["E1-Math-1.5B", "--gpus", "1"]
     main(words)
     said = "Planned with another batch, which e1 train refuses: the recipe's batch is 512 rollouts a step"
-    assert said in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert said in printed and printed.endswith("; e1 plan calls --num_processes --gpus.\n")
     for others in (["--gradient_accumulation_steps", "32"], ["--gpus", "8"]):
         main([*words, *others])
         assert "another batch" not in capsys.readouterr().out

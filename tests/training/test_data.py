@@ -68,9 +68,19 @@ def write(file: Path, *rows: dict[str, Any]) -> str:
         (["solution_text"], [], {}, "the dataset's column 'solution_text' is also one of the rollout's; rename it"),
         (["images"], [], {}, "column 'images'; budgeted rollouts take text only"),
         ([], [accuracy_reward], {}, "accuracy_reward takes 'solution', which is neither a col.*answers.* nor .*_text"),
-        ([], [lambda solution_tokens: [0.0]], {}, r"the reward <lambda> must end with \*\*others"),
+        (
+            [],
+            [lambda solution_tokens: [0.0]],
+            {},
+            r"the reward <lambda> must end with \*\*others, .*, or be named with its",
+        ),
         ([], [3], {}, "a reward is 3; it must be a function"),
-        ([], [partial(accuracy_reward)], {}, "the reward accuracy_reward takes 'solution'"),
+        (
+            [],
+            [partial(accuracy_reward)],
+            {},
+            r"the reward accuracy_reward takes 'solution', .* set it: \{name: …, solution: …\}",
+        ),
         ([], [ACCURACY], {"remove_unused_columns": True}, r"\(prompt, as remove_unused_columns is true\) nor"),
     ],
 )

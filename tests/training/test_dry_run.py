@@ -72,12 +72,15 @@ def test_a_dry_run_calls_the_rewards_as_a_training_does(
         "async def late(prompts, **kwargs):\n    return [None for _ in prompts]\n"
         "def too_few(prompts, **kwargs):\n    return [1.0]\n"
         "def careless(prompts, **kwargs):\n    return kwargs['no_such_column']\n"
+        "from e1_trl.training.groups import GroupReward\n"
+        "class Equal(GroupReward):\n    def of(self, group):\n        return [1.0 for _ in group.tokens]\n"
         "def dense(solution_tokens, **kwargs):\n    return [1 / count for count in solution_tokens]\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     words = ("--dataset_name", nano_data, "--output_dir", tmp_path / "run", "--reward_funcs", "accuracy")
-    dry_run(*words, "format", "own_rewards.ended", "own_rewards.late")
-    assert "they give        accuracy 1, 0; format 1, 1; ended 0.5, 0.5; late none, none" in capsys.readouterr().out
+    dry_run(*words, "format", "own_rewards.ended", "own_rewards.late", "own_rewards.Equal")
+    given = "they give        accuracy 1, 0; format 1, 1; ended 0.5, 0.5; late none, none; Equal is not tried"
+    assert f"{given} (3 and 4 solution tokens, no thinking)" in capsys.readouterr().out
     with pytest.raises(
         UserError, match=r"too_few gives \[1.0\] for 2 completions; it must give a number, or None, for"
     ):
@@ -314,3 +317,10 @@ def test_the_schedule_of_the_documents_example_is_trained_under_by_its_dotted_pa
     printed = capsys.readouterr().out
     assert "budget           up to 64+32 tokens: completions of up to 97" in printed
     assert "of a rollout     32+32 at step 0, 64+32 at step 30, 64+32 at step 59" in printed
+    (tmp_path / "halves.py").write_text(
+        "def halved(key, values):\n    return values[0] if int(key.problem, 16) % 2 or key.step == 0 else values[1]\n"
+    )
+    dry_run(
+        "--dataset_name", nano_data, "--output_dir", tmp_path / "run", "--thinking_budget", "{halves.halved: [64, 9]}"
+    )
+    assert "of a rollout     64+32 at step 0, 9+32 to 64+32 at step 30, 9+32 to 64+32" in capsys.readouterr().out
