@@ -1,5 +1,6 @@
 """Paired differences between rows: methods against separate budgeting, and models against each other."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -7,7 +8,7 @@ from itertools import combinations
 
 from e1_trl.budget import Budget
 from e1_trl.report import statistics
-from e1_trl.report.rows import MIXED, REFERENCE, Measured
+from e1_trl.report.rows import MIXED, REFERENCE, Measured, by_solution
 
 
 class Alike(StrEnum):
@@ -85,10 +86,16 @@ def between(measured: Sequence[Measured], model: str, minus_model: str) -> list[
 
 
 def _over_reference(measured: Sequence[Measured], one: Measured) -> list[Difference]:
-    """Compare a row with separate budgeting of its model, at the same budget and at the same tokens."""
+    """Compare a row with separate budgeting of its model, at the same budget and at the same tokens.
+
+    At the same tokens the solution budget is the row's own, or else the largest.
+    """
     separate = [each for each in measured if (each.row.model, each.row.method) == (one.row.model, REFERENCE)]
-    line = [other for other in separate if other.asked == one.asked]
-    found = [Difference.of(one, other) for other in line if other.row.budget == one.row.budget]
+    alike = [other for other in separate if other.asked == one.asked]
+    found = [Difference.of(one, other) for other in alike if other.row.budget == one.row.budget]
+    parts = by_solution(alike, lambda each: each.row)
+    largest = max(parts, key=lambda solution: math.inf if solution is None else solution)
+    line = parts.get(one.row.solution_budget, parts[largest])
     at_tokens = statistics.minus_interpolated(one.scores, [other.scores for other in line])
     if at_tokens is None:
         return found

@@ -105,13 +105,12 @@ def write(report: Report, folder: Path, name: str | None = None) -> list[Path]:
 
 def curves(report: Report) -> dict[str, Figure]:
     """Draw the pictures of a report, by the names of `PICTURES`."""
-    if all(row.method != REFERENCE for row in report.rows):
-        return {"tokens": pictures.over_tokens(report.rows)}
-    return {
-        "budget": pictures.over_budget({"": report.rows}),
-        "tokens": pictures.over_tokens(report.rows),
-        "allocation": pictures.allocation(report.rows),
-    }
+    made = {"tokens": pictures.over_tokens(report.rows)}
+    if separate := [row for row in report.rows if row.method == REFERENCE]:
+        bounded = any(row.thinking_budget for row in separate)
+        made = {"budget": pictures.over_budget({"": report.rows})} | made if bounded else made
+        made["allocation"] = pictures.allocation(report.rows)
+    return made
 
 
 def show(report: Report) -> None:
@@ -188,8 +187,16 @@ def notes(report: Report) -> list[str]:
         said = f"of {worst.ungraded:.1%} of the answers of {worst.model}, {worst.method} {worst.budget}"
         found.append(f"**Grading failed or took too long** {said}, which count as not right; {AGAIN}.")
     paired = {(each.model, each.method, each.budget) for each in report.differences if each.model == each.minus_model}
-    separate = {row.model for row in report.rows if row.method == REFERENCE}
-    own = [row for row in report.rows if row.model in separate and row.method != REFERENCE]
+    # Those of other sizes are named below.
+    separate = {(row.model, row.problems, row.samples): row for row in report.rows if row.method == REFERENCE}
+    at_budget = {(row.model, row.budget) for row in report.rows if row.method == REFERENCE}
+    own = [
+        row
+        for row in report.rows
+        if row.method != REFERENCE
+        and (row.model, row.problems, row.samples) in separate
+        and (row.model, row.budget) not in at_budget
+    ]
     if alone := [row for row in own if (row.model, row.method, row.budget) not in paired]:
         rows = "; ".join(f"{row.model}, {row.method} {row.budget}" for row in alone)
         found.append(f"{ALONE}: {rows}.")

@@ -3,6 +3,7 @@
 Shaded bands and bars are 95% intervals.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
@@ -13,13 +14,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from e1_trl.atomic import write_atomically
-from e1_trl.report.rows import MIXED, REFERENCE, Row
+from e1_trl.budget import Budget
+from e1_trl.report.rows import MIXED, REFERENCE, Row, by_solution
 
 UNCONSTRAINED = "unconstrained"
 ALONE = (6.0, 4.0)  # inches
 PANEL = (3.6, 3.4)
 PANELS_A_LINE = 4
 MARKERS = "os^Dv"
+STYLES = ("-", "--", "-.")
 
 
 def save(figure: Figure, file: Path) -> None:
@@ -33,6 +36,15 @@ def as_svg(figure: Figure) -> str:
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "e1", "font.family": "sans-serif"}):
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     return file.getvalue()[file.getvalue().index("<svg") :]
+
+
+def plain(name: str) -> str:
+    """Write a name so that Matplotlib draws it as it is: `$` begins no formula, and a leading `_` hides no line."""
+    return (" " * name.startswith("_") + name).replace("$", r"\$")
+
+
+def _size(budget: Budget) -> list[float]:
+    return [math.inf if part is None else part for part in (budget.thinking, budget.solution)]
 
 
 def models_of(rows: Sequence[Row]) -> list[str]:
@@ -49,7 +61,7 @@ def over_budget(panels: Mapping[str, Sequence[Row]]) -> Figure:
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axis, (title, rows) in zip(axes, panels.items(), strict=True):
         _draw_over_budget(axis, rows)
-        axis.set_title(title)
+        axis.set_title(plain(title))
     axes[0].set_ylabel("accuracy")
     axes[0].set_ylim(bottom=0)  # panels share the axis; last, as this fixes its upper end
     return figure
@@ -61,9 +73,9 @@ def _draw_over_budget(axis: Axes, rows: Sequence[Row]) -> None:
     several = len({row.solution_budget for _, row in bounded}) > 1
     for i, model in enumerate(models_of(rows)):
         own = [(x, row) for x, row in bounded if row.model == model]
-        for solution in dict.fromkeys(row.solution_budget for _, row in own):
+        for j, solution in enumerate(dict.fromkeys(row.solution_budget for _, row in own)):
             line = [(x, row) for x, row in own if row.solution_budget == solution]
-            _draw(axis, line, i, f"{model}, {solution} to answer" if several else model)
+            _draw(axis, line, i, f"{model}, {solution} to answer" if several else model, STYLES[j % len(STYLES)])
         for row in rows:
             if row.model == model and row.method == UNCONSTRAINED:
                 axis.axhline(row.accuracy, color=f"C{i}", linestyle=":")
@@ -80,7 +92,7 @@ def _draw_over_budget(axis: Axes, rows: Sequence[Row]) -> None:
 def over_tokens(rows: Sequence[Row]) -> Figure:
     """Draw accuracy over mean tokens used, a panel per method, a color per model (paper: figures 1 and 4).
 
-    Each panel repeats `separate` as a pale line.
+    Each panel repeats `separate` as a pale line. Several solution budgets are a line each.
     """
     methods = sorted(dict.fromkeys(row.method for row in rows), key=lambda method: method != REFERENCE)
     columns = min(PANELS_A_LINE, len(methods))
@@ -92,9 +104,13 @@ def over_tokens(rows: Sequence[Row]) -> Figure:
     for axis, method in zip(axes, methods, strict=False):
         for i, model in enumerate(models_of(rows)):
             for shown in dict.fromkeys((method, REFERENCE)):
-                points = [(row.mean_tokens, row) for row in rows if (row.model, row.method) == (model, shown)]
-                _draw(axis, points, i, model if shown == method else None)
-        axis.set_title(method)
+                own = [row for row in rows if (row.model, row.method) == (model, shown)]
+                parts = by_solution(own, lambda row: row)
+                for j, (solution, part) in enumerate(parts.items()):
+                    name = model if len(parts) == 1 else f"{model}, {solution or 'unlimited'} to answer"
+                    points = [(row.mean_tokens, row) for row in part]
+                    _draw(axis, points, i, name if shown == method else None, STYLES[j % len(STYLES)])
+        axis.set_title(plain(method))
         axis.set_xscale("log", base=2, subs=[1.5])
         axis.xaxis.set_major_formatter("{x:g}")
         axis.xaxis.set_minor_formatter("{x:g}")
@@ -106,7 +122,9 @@ def over_tokens(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def _draw(axis: Axes, points: Sequence[tuple[float, Row]], model: int, label: str | None) -> None:
+def _draw(
+    axis: Axes, points: Sequence[tuple[float, Row]], model: int, label: str | None, style: str = STYLES[0]
+) -> None:
     """Draw the line of a model with its intervals; without a label, pale and without intervals."""
     if not points:
         return
@@ -116,7 +134,7 @@ def _draw(axis: Axes, points: Sequence[tuple[float, Row]], model: int, label: st
     if label is None:
         axis.plot(x, accuracies, "-", color=color, alpha=0.25, zorder=1)
         return
-    axis.plot(x, accuracies, f"{MARKERS[model % len(MARKERS)]}-", color=color, label=label, markersize=4)
+    axis.plot(x, accuracies, f"{MARKERS[model % len(MARKERS)]}{style}", color=color, label=plain(label), markersize=4)
     low = [row.ci_low for row in rows]
     high = [row.ci_high for row in rows]
     if len(rows) == 1:
@@ -126,17 +144,18 @@ def _draw(axis: Axes, points: Sequence[tuple[float, Row]], model: int, label: st
 
 
 def allocation(rows: Sequence[Row]) -> Figure:
-    """Plot mean thinking and solution tokens of `separate` at each budget (paper: figure 7)."""
+    """Plot mean thinking and solution tokens of `separate` at each budget (paper: figure 7); not of models without."""
+    rows = sorted((row for row in rows if row.method == REFERENCE), key=lambda row: _size(row.budget))
     models = models_of(rows)
     figure = Figure(figsize=(PANEL[0] * len(models), PANEL[1]), layout="constrained")
     axes = figure.subplots(1, len(models), sharey=True, squeeze=False)[0]
     for axis, model in zip(axes, models, strict=True):
-        own = [row for row in rows if (row.model, row.method) == (model, REFERENCE)]
+        own = [row for row in rows if row.model == model]
         names = [str(row.budget) for row in own]
         thinking = [row.mean_thinking_tokens for row in own]
         axis.bar(names, thinking, label="thinking")
         axis.bar(names, [row.mean_solution_tokens for row in own], bottom=thinking, label="solution")
-        axis.set(title=model, xlabel="budget")
+        axis.set(title=plain(model), xlabel="budget")
         axis.tick_params(axis="x", rotation=45)
     axes[0].set_ylabel("mean tokens")
     axes[0].legend()

@@ -3,9 +3,9 @@
 Numbers of one model at one budget, or over its budgets, are defined here alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ REFERENCE = "separate"  # the method that others are compared with
 MIXED = "mixed"  # separate budgeting whose thinking is another model's
 BOXES_ONLY = "boxes only"  # after the name of a method: answers that were read without a box do not count
 MADE_BY = ("commit", "graded_by")  # fields of a row: what sampled it and what graded it
+Rows = TypeVar("Rows")  # a row, or what has one
 UNANSWERED = "unanswered"  # there is no answer, since the thinking ended in EOS or a budget ran out
 
 
@@ -80,7 +81,7 @@ class Row(Point):
 
 @dataclass(frozen=True)
 class Line:
-    """One method of one model over all its budgets: area under the line, and the fit of accuracy to log2 tokens."""
+    """One method of one model over its budgets: area under the line, and the fit of accuracy to log2 tokens."""
 
     model: str
     method: str
@@ -90,6 +91,7 @@ class Line:
     ci_high: float
     fit: statistics.Fit | None
     totals: tuple[int, int] | None = None  # smallest and largest total budget, in tokens; older reports lack it
+    solution_budget: int | None = None  # of all its rows, where several share one
 
 
 @dataclass(frozen=True)
@@ -207,26 +209,39 @@ def _mean(column: "pd.Series[Any]") -> float:
     return float(column.mean())
 
 
+def by_solution(rows: Sequence[Rows], row_of: Callable[[Rows], Row]) -> dict[int | None, list[Rows]]:
+    """Part the rows of a method by their solution budgets, so that accuracies over the thinking budget are compared.
+
+    Where each row has a solution budget of its own, as where both parts grow together, they stay one, under `None`.
+    """
+    parts: dict[int | None, list[Rows]] = {}
+    for each in rows:
+        parts.setdefault(row_of(each).solution_budget, []).append(each)
+    return parts if any(len(own) > 1 for own in parts.values()) else {None: list(rows)}
+
+
 def lines(measured: Sequence[Measured]) -> list[Line]:
-    """Compute a line for each method of each model on each benchmark.
+    """Compute a line for each method of each model on each benchmark, and for each of its solution budgets.
 
     A method has a line if it ran at three or more different limited totals, always on the same problems and samples.
     Budgets of one total count as one, with the mean of their accuracies.
     """
-    by_method: dict[tuple[str, str, str], list[tuple[int, Measured]]] = {}
+    by_method: dict[tuple[str, str, str], list[Measured]] = {}
     for each in measured:
-        if (total := each.row.budget.completion_tokens(0)) is not None:
-            name = (each.row.model, each.row.method, each.row.benchmark)
-            by_method.setdefault(name, []).append((total, each))
+        if each.row.budget.completion_tokens(0) is not None:
+            by_method.setdefault((each.row.model, each.row.method, each.row.benchmark), []).append(each)
     found = []
     for name in sorted(by_method):
-        pairs = sorted(by_method[name], key=lambda pair: (pair[0], pair[1].row.thinking_budget or 0))
-        line = [each for _, each in pairs]
-        budgets = sorted({total for total, _ in pairs})
-        if len(budgets) < 3 or any(each.asked != line[0].asked for each in line):
-            continue
-        at = [[each.scores.correct for own, each in pairs if own == total] for total in budgets]
-        area = statistics.accuracy(statistics.area(np.stack([np.mean(own, axis=0) for own in at]), budgets))
-        fit = statistics.log_fit([each.scores for each in line])
-        found.append(Line(*name, area.mean, area.low, area.high, fit, (budgets[0], budgets[-1])))
+        for solution, own in sorted(by_solution(by_method[name], lambda each: each.row).items(), key=str):
+            pairs = sorted(
+                ((each.row.budget.completion_tokens(0) or 0, each) for each in own),
+                key=lambda pair: (pair[0], pair[1].row.thinking_budget or 0),
+            )
+            budgets = sorted({total for total, _ in pairs})
+            if len(budgets) < 3 or any(each.asked != own[0].asked for each in own):
+                continue
+            at = [[each.scores.correct for total, each in pairs if total == budget] for budget in budgets]
+            area = statistics.accuracy(statistics.area(np.stack([np.mean(each, axis=0) for each in at]), budgets))
+            fit = statistics.log_fit([each.scores for _, each in pairs])
+            found.append(Line(*name, area.mean, area.low, area.high, fit, (budgets[0], budgets[-1]), solution))
     return found

@@ -23,9 +23,9 @@ OF_PROGRAMS = (
 )
 NO_MAJORITY = "Programs have no majority: two that are right need not be the same text."
 OVER_ALL_BUDGETS = (
-    "Area: the mean accuracy over the logarithm of the budget. Per doubling: points of accuracy gained with each "
-    "doubling of the tokens used, by least squares, if three or more budgets used different numbers of tokens, the "
-    "largest at least twice the smallest."
+    "Area: the mean accuracy over the logarithm of the budget. A solution budget of several rows is a line of its own. "
+    "Per doubling: points of accuracy gained with each doubling of the tokens used, by least squares, if three or more "
+    "budgets used different numbers of tokens, the largest at least twice the smallest."
 )
 STOPPING = (
     "Shares are of the thoughts that were answered at all of these separate budgets. First right: right at this budget "
@@ -160,6 +160,8 @@ def areas(found: Sequence[Line]) -> Table:
     ]
     if len({line.totals for line in found}) > 1:
         columns.insert(2, ("total budgets", lambda line: " to ".join(map(str, line.totals or ()))))
+    if len({(line.model, line.method) for line in found}) < len(found):
+        columns.insert(2, ("solution budget", lambda line: str(line.solution_budget)))
     return _table("Over all budgets", OVER_ALL_BUDGETS, found, columns)
 
 

@@ -118,6 +118,7 @@ def test_a_report_warns_of_thoughts_without_an_answer_and_of_models_that_are_not
     assert reported(tmp_path / "once", str(once))[1]["not_compared"] == [
         "base, methods and separate (10 problems, 1 each, against 10 problems, 2 each): truncation 64+8"
     ]
+    assert "which has no row at their budget" not in (tmp_path / "once" / "report.md").read_text()
     # Some budgets with more answers than others: there is no area, and the report says so.
     more = answers[(answers["thinking_budget"] != 16) | (answers["sample"] == 0)]
     _, results = reported(tmp_path / "more", str(stored(tmp_path / "uneven", more)))

@@ -42,6 +42,21 @@ def test_a_budget_of_nothing_or_of_anything_has_no_place_and_two_solution_budget
     assert [list(line.get_xdata()) for line in axis.lines] == [[16]]
     (axis,) = pictures.over_budget({"": rows(*(cell(right(1, 2), t, s) for s in (8, 32) for t in (16, 32)))}).axes
     assert [line.get_label() for line in axis.lines] == ["m, 8 to answer", "m, 32 to answer"]
+    assert [line.get_linestyle() for line in axis.lines] == ["-", "--"]
+    both = rows(*(cell(right(1, 2), t, s, thinking_tokens=t) for s in (8, 32) for t in (16, 32)))
+    (axis,) = pictures.over_tokens(both).axes
+    assert [(line.get_label(), len(line.get_xdata())) for line in axis.lines] == [
+        ("m, 8 to answer", 2),
+        ("m, 32 to answer", 2),
+    ]
+
+
+def test_names_are_drawn_as_they_are() -> None:
+    named = rows(*(cell(right(1, 2), 16, model=name) for name in ("_a $x_{ $ b", "e1")))
+    for figure in (pictures.over_budget({"$5_{": named}), pictures.over_tokens(named), pictures.allocation(named)):
+        assert "_a $x_{ $ b" in pictures.as_svg(figure)
+    (axis,) = pictures.over_budget({"": named}).axes
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == [r" _a \$x_{ \$ b", "e1"]
 
 
 def test_panels_share_their_axis_and_bear_their_titles() -> None:
@@ -68,3 +83,5 @@ def test_allocation_stacks_the_solution_on_the_thinking() -> None:
     thinking, solution = first.containers
     assert [bar.get_height() for bar in thinking] == list(BUDGETS)
     assert [(bar.get_y(), bar.get_height()) for bar in solution] == [(budget, 4) for budget in BUDGETS]
+    (only,) = pictures.allocation([*models("s1", of=("base",)), *models("separate", of=("e1",))[::-1]]).axes
+    assert only.get_title() == "e1" and [bar.get_height() for bar in only.containers[0]] == list(BUDGETS)

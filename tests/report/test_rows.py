@@ -120,12 +120,25 @@ def test_the_majority_is_of_values_whatever_their_spelling_and_nothing_has_no_vo
 
 
 def test_a_line_does_not_depend_on_the_order_of_budgets_of_one_total() -> None:
-    parts = [cell(right(2, 10), 8), *(cell(right(n, 10), t, s) for n, t, s in ((3, 8, 16), (9, 16, 8)))]
-    parts.append(cell(right(9, 10), 24))
+    parts = [cell(right(n, 10), t, s) for n, t, s in ((2, 8, 8), (3, 8, 16), (9, 4, 20), (9, 20, 12))]
     found = [lines(measured(*order)) for order in (parts, [parts[0], parts[2], parts[1], parts[3]])]
     assert found[0] == found[1]
-    (line,) = lines(measured(parts[0], cell(right(6, 10), 8, 16), parts[3]))
-    assert found[0][0].area == pytest.approx(line.area)
+    (line,) = lines(measured(parts[0], cell(right(6, 10), 10, 14), parts[3]))
+    assert found[0][0].area == pytest.approx(line.area) and line.solution_budget is None
+
+
+def test_rows_of_other_solution_budgets_are_lines_of_their_own() -> None:
+    grid = ((2, 28), (4, 60), (6, 124))
+    wide = [cell(right(ones, 10), budget, 32) for ones, budget in grid]
+    narrow = [cell(right(ones - 2, 10), budget, 8) for ones, budget in grid]
+    cut = cell(right(5, 10), 60, 32, method="truncation", thinking_tokens=92)
+    (line,) = lines(measured(*wide))
+    found = lines(measured(*narrow, *wide))
+    assert found[0] == line and [each.solution_budget for each in found] == [32, 8]
+    table = areas(found)
+    assert [row[2] for row in table.rows] == ["32", "8"] and table.header[2] == "solution budget"
+    alone, among = (differing(*rows, cut) for rows in (wide, [*narrow, *wide]))
+    assert alone == among and [each.alike for each in alone] == ["budget", "tokens used"]
 
 
 def test_failed_grading_of_programs_is_told_as_that_of_mathematics() -> None:
