@@ -3,7 +3,6 @@
 An annotation is the type, and `Annotated[int, Within(1)]` adds limits. Imports nothing heavy.
 """
 
-import json
 import math
 import numbers
 import os
@@ -61,7 +60,7 @@ class Address:
     """Limit of a text: a server's address."""
 
     def __contains__(self, text: str) -> bool:
-        return re.fullmatch(r"https?://[^\s/]+.*", text) is not None
+        return re.fullmatch(r"https?://[^\s/@]+(/.*)?", text) is not None
 
     def __str__(self) -> str:
         return "as http://host:8000/v1"
@@ -162,21 +161,6 @@ def from_yaml(name: str, value: Any) -> Any:
         return yaml.safe_load(value) if isinstance(value, str) else value
     except yaml.YAMLError as error:
         raise UserError(f"{name} is {value!r}, which is not YAML") from error
-
-
-def json_object(name: str, text: str) -> dict[str, Any]:
-    """Read a JSON object from the text of an argument.
-
-    Raises:
-        UserError: the text is no JSON object.
-    """
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise UserError(f"{name} is {text!r}, which is not JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{name} is {text!r}; it must be a JSON object, as '{{\"key\": 1}}'")
-    return value
 
 
 def find(name: str, known: Mapping[str, Found], what: str, kind: type[Found] | None = None) -> Found:

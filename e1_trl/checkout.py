@@ -10,7 +10,7 @@ import tomllib
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from e1_trl.errors import UserError, run_command
+from e1_trl.errors import UserError
 
 NAME = "e1-trl"
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,4 +77,6 @@ def _version() -> str:
 
 
 if __name__ == "__main__":
+    from e1_trl.command_line import run_command
+
     run_command("e1_trl.checkout", lambda: check_committed(PUBLISHED))

@@ -6,7 +6,8 @@ from importlib import import_module
 from typing import Any
 
 import e1_trl
-from e1_trl.errors import INSTALL, UserError, run_command
+from e1_trl.command_line import run_command
+from e1_trl.errors import INSTALL, UserError
 from e1_trl.logs import route_logs
 
 

@@ -1,4 +1,4 @@
-"""Command lines: options in groups, their help, and the records that hold their values.
+"""Command lines: options in groups, their help, the records that hold their values, and the end of a failed command.
 
 The fields of a dataclass are options: annotations give their types (`e1_trl.arguments`), metadata their help, and each
 class's `GROUP` their heading. Imports nothing heavy: help is quick.
@@ -6,8 +6,10 @@ class's `GROUP` their heading. Imports nothing heavy: help is quick.
 
 import argparse
 import json
+import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,11 +17,46 @@ from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from e1_trl.arguments import read_value
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, is_debugging, one_line
 from e1_trl.recipes import read_mapping
 
 Record = TypeVar("Record")
+OTHERS_WAIT = 30  # seconds that processes of higher rank leave the first one to report
 PLACEHOLDERS = {int: "N", float: "X", bool: "true|false", Path: "PATH"}
+
+
+def run_command(name: str, command: Callable[[], None]) -> None:
+    """Run a command; a `UserError` ends the process with one line, which begins with its name, such as "e1 eval".
+
+    Raises:
+        SystemExit: the command raised a `UserError`, whose line is the message.
+        Exception: any other exception of the command; with `E1_DEBUG=1` the `UserError` too.
+    """
+    try:
+        command()
+    except UserError as error:
+        if is_debugging():
+            raise
+        if os.environ.get("LOCAL_RANK", "0") != "0":
+            # All processes of a machine usually find the same mistake, and the first one reports it. The launcher then
+            # stops the others, which wait for that.
+            time.sleep(OTHERS_WAIT)
+        sys.exit(f"{name}: {one_line(error)}")
+
+
+def json_object(name: str, text: str) -> dict[str, Any]:
+    """Read a JSON object from the text of an argument.
+
+    Raises:
+        UserError: the text is no JSON object.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{name} is {text!r}, which is not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{name} is {text!r}; it must be a JSON object, as '{{\"key\": 1}}'")
+    return value
 
 
 def describe_unknown(name: str, known: Iterable[str]) -> str:

@@ -6,7 +6,8 @@ Every field of the recipe can be overridden on the command line (`--learning_rat
 shows what would be trained on. Recipe, budget, data, rewards and context length are checked before a model is loaded.
 """
 
-from e1_trl.errors import UserError, run_command
+from e1_trl.command_line import run_command
+from e1_trl.errors import UserError
 from e1_trl.logs import route_logs, write_logs
 from e1_trl.versions import check_versions
 
@@ -26,10 +27,7 @@ from typing import Any
 
 import requests
 import torch
-from transformers import TrainerState
-from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantization_config
+from trl import DatasetMixtureConfig, ModelConfig, get_peft_config
 
 from e1_trl.answers.kinds import INSTRUCTION, make_grader
 from e1_trl.checkpoints import hub
@@ -51,6 +49,7 @@ from e1_trl.training.launch import check_batch
 from e1_trl.training.lengths import warn_of_scaling
 from e1_trl.training.named_rewards import make_rewards
 from e1_trl.training.recipe_as_run import E1ScriptArguments, Recipe, fields_of_config, parse_recipe, resolved
+from e1_trl.training.resumption import check_adapter_of, check_output, find_checkpoint, step_of
 from e1_trl.training.rewards import Accuracy
 from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import BestCheckpoint, Validation
@@ -70,9 +69,12 @@ def prepare(
     """
     if not model.model_name_or_path:
         raise UserError("the recipe must name a model (model_name_or_path)")
+    adapter = make_adapter(args, model)
     checkpoint = find_checkpoint(args, script_args.dry_run)
     if checkpoint is None:
         check_output(Path(args.output_dir), script_args.dry_run)
+    else:
+        check_adapter_of(Path(checkpoint), adapter)
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # of this node
     workers = max(1, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)) // processes))
     grader = make_grader(script_args, workers)
@@ -86,7 +88,7 @@ def prepare(
         **(args.model_init_kwargs or {}),
     }
     facts = ModelFacts.of(args, model.model_name_or_path)
-    check_precision(args, model.model_name_or_path, model.use_peft)
+    check_precision(args, model.model_name_or_path, adapter)
     if args.vllm_mode == "server" and args.process_index == 0:
         find_server(args, model.model_name_or_path, facts.thinking_close.context, script_args.dry_run)
     with args.main_process_first(desc="preparing the prompts"):
@@ -94,7 +96,9 @@ def prepare(
     if checkpoint is not None:
         RewardState(rewards).check(checkpoint, set(map(key_of, problems)))
     if args.push_to_hub and args.process_index == 0:
-        hub.reserve(args.hub_model_id or Path(args.output_dir).resolve().name, args.hub_private_repo, args.hub_revision)
+        hub.reserve(
+            args.hub_model_id or Path(args.output_dir).absolute().name, args.hub_private_repo, args.hub_revision
+        )
     on_gpu = args.device.type == "cuda"
     card = torch.cuda.get_device_properties(args.device).total_memory if on_gpu else None
     # A dry run on CPUs often stands for a training on another machine.
@@ -102,7 +106,8 @@ def prepare(
     said = verdict(args, model, card, skip)
     if said and args.process_index == 0:
         print(said, flush=True)
-    named = [script_args.dataset_name, *(each.path for each in mixture.datasets)]
+    # With files of its own a dataset of a mixture has the name of their format.
+    named = [script_args.dataset_name, *(each.path for each in mixture.datasets if not each.data_files)]
     first = problems[0]["prompt"]
     origin = replace(
         BaseModel.of(model.model_name_or_path, args.model_init_kwargs["revision"]),
@@ -115,85 +120,13 @@ def prepare(
     return Recipe(args, model, facts, problems, evaluation, *made, checkpoint, origin)
 
 
-def find_checkpoint(args: E1Config, dry_run: bool = False) -> str | None:
-    """Find the whole checkpoint to resume from, named or the last of `output_dir`; `None` to begin anew.
-
-    A dry run may stand for other processes, and a finished training needs no optimizer without DeepSpeed, so neither is
-    asked for it.
-
-    Raises:
-        UserError: there is no whole checkpoint (but for `auto`), or a later one, or it is not one to resume from with
-            these processes.
-    """
-    named = str(args.resume_from_checkpoint)  # text where it comes from a command line
-    if named.lower() in ("none", "false"):
-        return None
-    numbered = [*Path(args.output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*")]
-    whole = [each for each in numbered if each.name.rpartition("-")[2].isdecimal() and step_of(each)]
-    last = max(whole, key=step_of, default=None)
-    if last is None and named.lower() == "auto":
-        return None
-    folder = last if named.lower() in ("true", "auto") else Path(named)
-    if folder is None or not step_of(folder):
-        where = args.output_dir if folder is None else named
-        raise UserError(
-            f"{where} holds no whole checkpoint (with {TRAINER_STATE_NAME}) to resume from; name another one"
-        )
-    if last is not None and step_of(last) > step_of(folder):
-        raise UserError(
-            f"{last} is later than {folder}: go on from it with --resume_from_checkpoint true, or, if it is of an "
-            "earlier run, move it away or name another output_dir"
-        )
-    finished = 0 < args.max_steps <= step_of(folder) and args.deepspeed_plugin is None  # which always loads it
-    if not dry_run and not finished:
-        check_state(folder, args)
-    return str(folder)
-
-
-def step_of(checkpoint: Path) -> int:
-    """Return the steps before a checkpoint, or 0 if it is not whole: a run writes the trainer's state last."""
-    with contextlib.suppress(OSError, ValueError, TypeError):  # also that of another version
-        return TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)).global_step
-    return 0
-
-
-def check_state(checkpoint: Path, args: E1Config) -> None:
-    """Raise a `UserError` if a checkpoint lacks what a training resumes from.
-
-    That is its optimizer, of as many of DeepSpeed's processes, and the reference model if the recipe moves it.
-    """
-    if args.sync_ref_model and args.beta:
-        raise UserError(
-            "sync_ref_model is true: a resumed training would begin again with the base as its reference, since no "
-            "checkpoint holds one; train without it, or in one go"
-        )
-    shares = len([*checkpoint.glob("global_step*/*_optim_states.pt")])
-    remedy = "train from its weights as a new model (model_name_or_path)"
-    if shares and shares != args.world_size:
-        raise UserError(
-            f"{checkpoint} is of {shares} processes (its DeepSpeed optimizer states), and {args.world_size} would "
-            f"resume it; launch with --num_processes {shares}, or {remedy}"
-        )
-    needed = ["optimizer*", SCHEDULER_NAME] if args.deepspeed_plugin is None else ["global_step*"]
-    if missing := [name for name in needed if not any(checkpoint.glob(name))]:
-        raise UserError(
-            f"{checkpoint} holds no {missing[0]}, so Adam's moments or the schedule would begin again: it was saved "
-            f"with save_only_model, or with{'out' * bool(args.deepspeed_plugin)} DeepSpeed; {remedy}"
-        )
-
-
-def check_output(output: Path, dry_run: bool = False) -> None:
-    """Raise a `UserError` if the folder holds the state of a training or checkpoint; warn in a dry run."""
-    states = [output / TRAINER_STATE_NAME, *sorted(output.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}"))]
-    if (found := next((state for state in states if state.exists()), None)) is None:
-        return
-    said = (
-        f"output_dir {output} holds an earlier run ({found.relative_to(output)}): resume it with "
-        "--resume_from_checkpoint true, name another output_dir, or remove this one"
-    )
-    if not dry_run:
-        raise UserError(said)
-    logger.warning("%s; otherwise no training begins here", said)
+def make_adapter(args: E1Config, model: ModelConfig) -> Any:
+    """Make PEFT's configuration of the recipe's adapter, if it trains one; raise a `UserError` for a quantized base."""
+    if model.load_in_4bit or model.load_in_8bit:
+        raise UserError("load_in_4bit and load_in_8bit need bitsandbytes in vLLM, which has it no more; unset them")
+    if args.disable_dropout:
+        model.lora_dropout = 0.0  # which PEFT asks of target_parameters
+    return get_peft_config(model)
 
 
 def find_server(args: E1Config, model: str, context: int, dry_run: bool) -> None:
@@ -245,7 +178,6 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
             eval_dataset=evaluation if args.eval_strategy != "no" else None,
             processing_class=recipe.facts.tokenizer,
             advantage=recipe.advantage,
-            quantization_config=get_quantization_config(recipe.model),
             peft_config=get_peft_config(recipe.model),
         )
         if args.eval_budgets and evaluation is not None:

@@ -26,7 +26,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
 from e1_trl.answers.grade import Outcome
 from e1_trl.checkout import check_committed
-from e1_trl.errors import run_command
+from e1_trl.command_line import run_command
 from e1_trl.provenance import Provenance
 from e1_trl.report import samples
 from experiments.pretraining import SEED

@@ -29,7 +29,7 @@ from transformers import (
     set_seed,
 )
 
-from e1_trl.errors import run_command
+from e1_trl.command_line import run_command
 
 SPECIAL = ["<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<think>", "</think>"]
 CHAT_TEMPLATE = (

@@ -130,7 +130,9 @@ class Handler(BaseHTTPRequestHandler):
             inside = [each for each in files if each["path"].startswith("/".join([*filter(None, path), ""]))]
             return self._answer(inside)
         siblings = [{"rfilename": path} for path in commit.files]
-        return self._answer({"id": name, "modelId": name, "sha": commit.id, "private": False, "siblings": siblings})
+        return self._answer(
+            {"id": name, "modelId": name, "sha": commit.id, "private": repository.private, "siblings": siblings}
+        )
 
     @staticmethod
     def _described(path: str, content: bytes) -> dict[str, Any]:

@@ -314,7 +314,7 @@ def test_a_scheduler_that_ends_it_ends_its_processes_with_a_line(accelerate_conf
     (tmp_path / "sleeps.py").write_text(sleeps)
     config = resource("accelerate_configs", accelerate_config)
     code = (
-        "from e1_trl.errors import run_command\nfrom e1_trl.training.launch import _launch\n"
+        "from e1_trl.command_line import run_command\nfrom e1_trl.training.launch import _launch\n"
         f"words = ['--config_file', {str(config)!r}, '-m', 'sleeps', {str(tmp_path)!r}]\n"
         "run_command('e1 train', lambda: _launch(words))"
     )

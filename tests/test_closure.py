@@ -27,6 +27,7 @@ CORE = {
     "problems": ("", "prompts"),
     "training": (
         "",
+        "adapters",
         "arguments",
         "beforehand",
         "budgets",

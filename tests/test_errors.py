@@ -16,7 +16,8 @@ from transformers import AutoTokenizer
 
 from e1_trl import cli
 from e1_trl.budget import Budget, ThinkingClose
-from e1_trl.errors import UserError, run_command, user_errors
+from e1_trl.command_line import run_command
+from e1_trl.errors import UserError, user_errors
 from e1_trl.marker import Marker
 from e1_trl.rollout import Rollout
 
@@ -50,8 +51,8 @@ def test_what_the_user_can_fix_is_one_line_and_a_traceback_on_demand(monkeypatch
 
 def test_another_process_waits_for_the_first_to_say_what_is_wrong(tmp_path: Path) -> None:
     code = (
-        "import e1_trl.errors as errors\nerrors.OTHERS_WAIT = 0.5\n"
-        "def wrong(): raise errors.UserError('two\\nlines')\nerrors.run_command('e1 train', wrong)"
+        "import e1_trl.command_line as line\nimport e1_trl.errors as errors\nline.OTHERS_WAIT = 0.5\n"
+        "def wrong(): raise errors.UserError('two\\nlines')\nline.run_command('e1 train', wrong)"
     )
     env = {**os.environ, "LOCAL_RANK": "1", "PYTHONPATH": str(ROOT), "E1_DEBUG": "0"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
@@ -81,4 +82,4 @@ def test_only_one_place_turns_an_error_into_the_end_of_a_command() -> None:
         handlers = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ExceptHandler)]
         if any(re.search(rf"(sys\.exit|SystemExit)\(.*\b{each.name}\b", ast.unparse(each)) for each in handlers):
             found.append(file.relative_to(PACKAGE).as_posix())
-    assert found == ["errors.py"]
+    assert found == ["command_line.py"]

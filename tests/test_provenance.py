@@ -28,7 +28,16 @@ def repository(root: Path, project: str) -> str:
 def copy_package(site: Path) -> None:
     """What `commit` needs of the package, installed into a folder."""
     (site / "e1_trl").mkdir(parents=True)
-    for file in ("__init__.py", "atomic.py", "checkout.py", "errors.py", "provenance.py"):
+    for file in (
+        "__init__.py",
+        "arguments.py",
+        "atomic.py",
+        "checkout.py",
+        "command_line.py",
+        "errors.py",
+        "provenance.py",
+        "recipes.py",
+    ):
         shutil.copy(PACKAGE / file, site / "e1_trl" / file)
 
 
@@ -66,8 +75,9 @@ def test_nothing_is_published_from_code_that_no_commit_holds(tmp_path: Path) -> 
     (tmp_path / "docs" / "page.md").write_text("none yet\n")
     repository(tmp_path, "e1-trl")
     write = (
-        "import sys; from pathlib import Path; from e1_trl.atomic import write_atomically; from e1_trl import errors\n"
-        "errors.run_command('e1 report', lambda: write_atomically(Path(sys.argv[1]), 'new'))"
+        "import sys; from pathlib import Path; from e1_trl import command_line\n"
+        "from e1_trl.atomic import write_atomically\n"
+        "command_line.run_command('e1 report', lambda: write_atomically(Path(sys.argv[1]), 'new'))"
     )
 
     def written(name: str) -> str:

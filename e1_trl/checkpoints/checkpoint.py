@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import snapshot_download
 from transformers.utils import cached_file, extract_commit_hash, has_file
@@ -22,7 +24,13 @@ PLAIN_LORA = {
     "modules_to_save": None,
     "rank_pattern": None,
     "alpha_pattern": None,
+    "lora_bias": False,
+    "alora_invocation_tokens": None,
+    "trainable_token_indices": None,
+    "layer_replication": None,
 }
+# Initialisations that leave the base as it is; the others take a part out of it.
+OF_A_WHOLE_BASE = (True, False, "gaussian", "orthogonal", "eva")
 VLLM_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 
@@ -51,9 +59,8 @@ class Checkpoint:
         if file is None:
             return cls(name, revision)
         config = json.loads(Path(file).read_text())
-        other = [key for key, value in PLAIN_LORA.items() if (config.get(key) or value) != value]
-        if other or config["base_model_name_or_path"] is None or config["r"] > max(VLLM_LORA_RANKS):
-            what = ", ".join(f"{key} = {config.get(key)!r}" for key in [*other, "base_model_name_or_path", "r"])
+        if other := unserved(config):
+            what = ", ".join(f"{key} = {config.get(key)!r}" for key in other)
             raise UserError(f"{name}: vLLM serves plain LoRA adapters only ({what}); merge it into its base first")
         base = config["base_model_name_or_path"]
         trained = _trained_revision(name, revision, base, config.get("revision"))
@@ -88,6 +95,14 @@ class Checkpoint:
         if self.adapter is None:
             return base
         return f"{base} + {_fingerprint(self.adapter, self.revision, 'adapter_config.json')}"
+
+
+def unserved(config: Mapping[str, Any]) -> list[str]:
+    """Return the fields of an adapter's configuration for which vLLM would not serve it as it was trained."""
+    other = [key for key, value in PLAIN_LORA.items() if (config.get(key) or value) != value]
+    other += ["init_lora_weights"] * (config.get("init_lora_weights", True) not in OF_A_WHOLE_BASE)
+    other += ["base_model_name_or_path"] * (config.get("base_model_name_or_path") is None)
+    return other + ["r"] * ("peft_type" not in other and config["r"] > max(VLLM_LORA_RANKS))
 
 
 def served_rank(rank: int) -> int:

@@ -46,6 +46,8 @@ def reserve(name: str, private: bool | None, revision: str | None) -> str:
     try:
         repository = api.create_repo(name, private=private, exist_ok=True).repo_id
         api.auth_check(repository, write=True)
+        if private and not api.model_info(repository).private:  # one that was there stays as it is
+            raise UserError(f"push_to_hub: hub_private_repo is true, and {repository} is public; name another one")
         missing = None if revision is None or api.revision_exists(repository, revision) else revision
         files = api.list_repo_files(repository, revision=None if missing else revision)  # a new branch begins as main
         weights = [file for file in files if _holds_weights(file)]
@@ -97,7 +99,8 @@ def check_weights(folder: Path, repository: str, revision: str | None) -> None:
     except ERRORS as error:
         raise UserError(f"the weights in {repository} cannot be compared: {_explain(error)}") from error
     changed = [each["path"] for each in compared.mismatches]
-    if any(map(_holds_weights, [*changed, *compared.missing_paths, *compared.extra_paths])):
+    found = [*changed, *compared.missing_paths, *compared.extra_paths]
+    if any(_holds_weights(file) and not file.endswith(".gguf") for file in found):  # which others convert and add
         raise UserError(
             f"{repository} holds other weights than {folder}, so the card would not be theirs; push these first"
         )

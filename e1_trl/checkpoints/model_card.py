@@ -31,7 +31,7 @@ from huggingface_hub import ModelCard, ModelCardData
 from e1_trl.atomic import write_atomically
 from e1_trl.checkpoints.budget_file import FILE as BUDGET
 from e1_trl.checkpoints.budget_file import BudgetInfo, find_file
-from e1_trl.checkpoints.checkpoint import ORIGIN, Checkpoint, served_rank
+from e1_trl.checkpoints.checkpoint import ORIGIN, Checkpoint, served_rank, unserved
 from e1_trl.errors import UserError
 from e1_trl.marker import MARKER, OPENERS, opener_of
 from e1_trl.provenance import FILE as PROVENANCE
@@ -79,7 +79,11 @@ class BaseModel:
         return self.base if self.commit is not None else None
 
     def write(self, folder: Path) -> None:
-        text = json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+        named = {
+            **asdict(self),
+            "base": self.base if self.hub_base else Path(self.base).name,
+        }  # no path of this machine
+        text = json.dumps(named, indent=1, ensure_ascii=False) + "\n"
         write_atomically(folder / ORIGIN, text)
 
     @classmethod
@@ -91,7 +95,7 @@ class BaseModel:
         return cls(**{**content, "datasets": tuple(content["datasets"])})
 
 
-def license_of(model: str, revision: str | None) -> dict[str, str]:
+def license_of(model: str, revision: str | None) -> dict[str, Any]:
     """Read the license from the card of a model; nothing if it has no card, or one without readable metadata."""
     if (file := find_file(model, README, revision)) is None:
         return {}
@@ -99,7 +103,12 @@ def license_of(model: str, revision: str | None) -> dict[str, str]:
         data = ModelCard.load(file).data
     except (ValueError, yaml.YAMLError):
         return {}
-    return {key: str(value) for key in LICENSE if (value := data.get(key))}
+    found = {key: value for key in LICENSE if (value := data.get(key))}
+    if "://" not in (link := str(found.get("license_link", "://"))):  # a file beside that card
+        del found["license_link"]
+        if not Path(model).is_dir():
+            found["license_link"] = f"https://huggingface.co/{model}/blob/{revision or 'main'}/{link}"
+    return found
 
 
 def publish(
@@ -175,6 +184,7 @@ def write(folder: Path, name: str, revision: str | None = None, tags: Sequence[s
         earlier=sorted(f"{DETAILS}/{file.name}" for file in folder.glob(EARLIER.format("*"))),
         pages=[file.stem.removeprefix(Path(RESULTS).name) for file in folder.glob(f"{RESULTS}*.html")],
         rank=served_rank,
+        unserved=", ".join(unserved(adapter)) if adapter else "",
         opener=opener_of(trained.marker) or OPENERS[MARKER],  # as `e1 serve` asks
         shell=shlex.quote,
         quote=partial(json.dumps, ensure_ascii=False),

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from e1_trl.answers.programs.livecodebench import PAPERS_WINDOW, Window
-from e1_trl.arguments import Count, Fraction, Natural, Share, Url, Within, json_object, option
+from e1_trl.arguments import Count, Fraction, Natural, Share, Url, Within, option
 from e1_trl.budget import BudgetArguments
-from e1_trl.command_line import CommandParser
+from e1_trl.command_line import CommandParser, json_object
 from e1_trl.errors import UserError
 from e1_trl.evaluation.methods import METHODS, MIXED, MethodOptions
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import BENCHMARKS, find_benchmark
+from e1_trl.training.arguments import SECRETS
 
 RESPONSE = 32_768  # tokens of an answer without a budget: `--max-length` of the authors' script; the paper says 24K
 MAX_BIAS = 100  # vLLM's server clips larger ones
@@ -184,8 +185,9 @@ class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
             raise UserError(f"livecodebench is {self.livecodebench}; it must be like {' '.join(PAPERS_WINDOW)}")
         if self.base_url is None and not self.request_seeds:
             raise UserError("request_seeds is about a server; without base_url, no request has a seed")
-        for name in ("chat_template_kwargs", "engine_args"):
-            json_object(name, getattr(self, name))
+        json_object("chat_template_kwargs", self.chat_template_kwargs)
+        if held := SECRETS & json_object("engine_args", self.engine_args).keys():
+            raise UserError(f"engine_args has {min(held)}, which would stand in the report; set the variable HF_TOKEN")
         token_biases(self.logit_bias)
 
     def shared_with(self, record: type) -> dict[str, Any]:

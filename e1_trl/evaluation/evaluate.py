@@ -20,7 +20,8 @@ from e1_trl.evaluation.sample import StartEngine, reach, trees
 from e1_trl.evaluation.sampling_plan import SamplingPlan
 from e1_trl.evaluation.store import Store
 from e1_trl.logs import write_logs
-from e1_trl.problems.prompts import compose, last_question
+from e1_trl.problems.load import compose
+from e1_trl.problems.prompts import last_question
 from e1_trl.report import document, page, samples
 from e1_trl.rollout import ThinkingEnd
 

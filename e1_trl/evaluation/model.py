@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from e1_trl.arguments import json_object
 from e1_trl.budget import ThinkingClose
 from e1_trl.checkpoints.checkpoint import Checkpoint, served_rank
+from e1_trl.command_line import json_object
 from e1_trl.engines.engine import NUMPY, Engine, SamplingSettings, seed_of
 from e1_trl.errors import INSTALL, UserError
 from e1_trl.evaluation.arguments import EvaluationArguments, token_biases

@@ -13,10 +13,10 @@ from datasets import Dataset
 
 from e1_trl.answers.grade import Grader
 from e1_trl.answers.kinds import INSTRUCTION, grading_workers, make_grader
-from e1_trl.arguments import json_object
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.checkpoints.budget_file import FILE, BudgetInfo, find_file
 from e1_trl.checkpoints.checkpoint import ORIGIN
+from e1_trl.command_line import json_object
 from e1_trl.engines.engine import end_ids
 from e1_trl.errors import UserError, user_errors
 from e1_trl.evaluation.arguments import RESPONSE, EvaluationArguments
@@ -27,8 +27,8 @@ from e1_trl.evaluation.store import digest, read_facts
 from e1_trl.evaluation.thinking import Thinking
 from e1_trl.marker import Marker, PromptState
 from e1_trl.problems.benchmarks import BENCHMARKS, Benchmark, find_benchmark
-from e1_trl.problems.load import load_benchmark, load_problems
-from e1_trl.problems.prompts import Prompt, compose, tokenize
+from e1_trl.problems.load import compose, load_benchmark, load_problems
+from e1_trl.problems.prompts import Prompt, tokenize
 from e1_trl.problems.selection import explain_loss
 from e1_trl.provenance import installed_versions
 from e1_trl.report.conditions import Conditions

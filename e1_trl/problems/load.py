@@ -24,7 +24,7 @@ from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import find_benchmark, find_file
 from e1_trl.problems.program_benchmarks import NAMES as PROGRAM_BENCHMARKS
 from e1_trl.problems.program_benchmarks import read_tasks
-from e1_trl.problems.prompts import Prompt, compose, identity, problem_of
+from e1_trl.problems.prompts import Prompt, identity, last_question, last_user_message, problem_of
 from e1_trl.problems.selection import exclude
 from e1_trl.problems.source import load_source
 
@@ -39,6 +39,19 @@ COLUMNS = {
     "answers": List(Value("string")),
     "key": Value("string"),
 }
+
+
+def compose(prompt: Prompt, *additions: str) -> Prompt:
+    """Add texts to a prompt, or to its last user message, each after a space; "" adds nothing.
+
+    Raises:
+        UserError: there is no user message in the conversation.
+    """
+    content = " ".join([last_question(prompt), *filter(None, additions)])
+    if isinstance(prompt, str):
+        return content
+    last = last_user_message(prompt)
+    return [*prompt[:last], {**prompt[last], "content": content}, *prompt[last + 1 :]]
 
 
 def load_problems(

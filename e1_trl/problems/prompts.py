@@ -28,26 +28,13 @@ Message = dict[str, str]  # "role" and "content"
 Prompt = str | Sequence[Message]  # a text that the model is given as it is, or a conversation for its chat template
 
 
-def compose(prompt: Prompt, *additions: str) -> Prompt:
-    """Add texts to a prompt, or to its last user message, each after a space; "" adds nothing.
-
-    Raises:
-        UserError: there is no user message in the conversation.
-    """
-    content = " ".join([last_question(prompt), *filter(None, additions)])
-    if isinstance(prompt, str):
-        return content
-    last = _last_user_message(prompt)
-    return [*prompt[:last], {**prompt[last], "content": content}, *prompt[last + 1 :]]
-
-
 def last_question(prompt: Prompt) -> str:
     """Return the question as a person reads it: the text, or the last user message.
 
     Raises:
         UserError: there is no user message in the conversation.
     """
-    return prompt if isinstance(prompt, str) else _text_of(prompt[_last_user_message(prompt)])
+    return prompt if isinstance(prompt, str) else _text_of(prompt[last_user_message(prompt)])
 
 
 def problem_of(prompt: Prompt) -> str:
@@ -68,7 +55,7 @@ def identity(problem: str) -> str:
     return hashlib.sha256(" ".join(problem.split()).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _last_user_message(messages: Sequence[Message]) -> int:
+def last_user_message(messages: Sequence[Message]) -> int:
     last = max((i for i, message in enumerate(messages) if message["role"] == "user"), default=None)
     if last is None:
         raise UserError(f"no user message in the conversation {list(messages)!r}; its problem must be one")

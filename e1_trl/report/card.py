@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # What makes another model of one; other arguments of an engine change its speed.
-CHANGING = ("logit_bias", "quantization", "kv_cache_dtype", "hf_overrides", "logits_processors", "load_format")
+CHANGING = ["logit_bias", "quantization", "kv_cache_dtype", "hf_overrides", "logits_processors", "load_format"]
+CHANGING += ["hf_config_path", "quantization_config", "model_class_overrides"]
 
 
 def make_parser() -> CommandParser:

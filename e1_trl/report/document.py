@@ -124,7 +124,7 @@ def size(rows: Sequence[Row]) -> str:
     """Say how many problems and samples the rows have."""
     problems = " or ".join(map(str, sorted({row.problems for row in rows})))
     samples = " or ".join(map(str, sorted({row.samples for row in rows})))
-    return f"{problems} problems, {samples} sample{'' if samples == '1' else 's'} each"
+    return f"{problems} problem{'s' * (problems != '1')}, {samples} sample{'s' * (samples != '1')} each"
 
 
 def choose(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
@@ -144,7 +144,7 @@ def as_markdown(report: Report, images: dict[str, str]) -> str:
         f"# {title(rows)}\n",
         f"{size(rows)}. {INTRODUCTION}",
         *(f"{note}\n" for note in notes(report)),
-        f"{made(report)}\n",
+        f"{' '.join(made(report))}\n",
         conditions.as_markdown(report.conditions),
         first.markdown,
         *(f"![{PICTURES[picture]}]({image})\n" for picture, image in images.items()),
@@ -205,8 +205,8 @@ def notes(report: Report) -> list[str]:
     return found
 
 
-def made(report: Report) -> str:
-    """Say which versions made, sampled and graded; if models differ, which models by which."""
+def made(report: Report) -> tuple[str, str]:
+    """Say which version made a report, and which ones sampled and graded; if models differ, which models by which."""
     said = []
     for name in MADE_BY:
         models: dict[str, dict[str, None]] = {}
@@ -214,4 +214,4 @@ def made(report: Report) -> str:
             models.setdefault(getattr(row, name), {})[row.model] = None
         several = len(models) > 1
         said.append(" and ".join(f"{value} ({', '.join(own)})" if several else value for value, own in models.items()))
-    return f"Made at {report.provenance}. Sampled at {said[0]}; graded by {said[1]}."
+    return f"Made at {report.provenance}.", f"Sampled at {said[0]}; graded by {said[1]}."

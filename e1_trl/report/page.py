@@ -79,7 +79,7 @@ def make(
     return environment.get_template("page.jinja").render(
         title=document.title(report.rows),
         size=document.size(report.rows),
-        provenance=document.made(report),
+        made=document.made(report),
         notes=[BOLD.sub(r"\1", note) for note in document.notes(report)],
         said=[BOLD.sub(r"\1", line).removeprefix("- ") for line in (document.INTRODUCTION, *said)],
         command=command,

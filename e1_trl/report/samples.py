@@ -256,8 +256,9 @@ def join(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
                     f"the evaluations of {name!r} differ in {unlike[0].replace('_', ' ')}; evaluate one with another "
                     "--name, or leave it out"
                 )
-    if len(benchmarks := table["benchmark"].unique()) > 1:
-        raise UserError(f"a report is on one benchmark, and these answers are of {', '.join(benchmarks)}")
+    for name in ("benchmark", "grader"):
+        if len(found := table[name].unique()) > 1:
+            raise UserError(f"a report is on one {name}, and these answers are of {', '.join(found)}")
     twice = table[table.duplicated([*ROW, *PLACE])]
     if len(twice):
         first = twice.iloc[0]

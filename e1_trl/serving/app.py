@@ -25,9 +25,9 @@ from aiohttp.typedefs import Handler
 from e1_trl.arguments import Url, Within, option
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import Effort
-from e1_trl.command_line import CommandParser
+from e1_trl.command_line import CommandParser, run_command
 from e1_trl.engines.openai import ServerError, allow_files
-from e1_trl.errors import UserError, run_command, user_errors
+from e1_trl.errors import UserError, user_errors
 from e1_trl.serving.model import Model, ModelArguments
 from e1_trl.serving.request import RefusedError
 from e1_trl.serving.response import Answer, ask

@@ -19,9 +19,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from rich.console import Console
 
 from e1_trl.budget import Budget
-from e1_trl.command_line import CommandParser
+from e1_trl.command_line import CommandParser, run_command
 from e1_trl.engines.engine import CPU_CACHE
-from e1_trl.errors import UserError, run_command
+from e1_trl.errors import UserError
 from e1_trl.ports import free_port
 from e1_trl.serving.model import Model, ModelArguments, read_model
 from e1_trl.serving.response import ask

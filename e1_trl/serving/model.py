@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, replace
 from typing import Any, ClassVar
 
-from e1_trl.arguments import Url, json_object, option
+from e1_trl.arguments import Url, option
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.checkpoints.budget_file import FILE, BudgetInfo, Effort
 from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.checkpoints.efforts import make_efforts
+from e1_trl.command_line import json_object
 from e1_trl.engines.engine import end_ids
 from e1_trl.engines.openai import CONNECTING, RETURNED, Client, ServerError
 from e1_trl.errors import UserError, one_line, user_errors

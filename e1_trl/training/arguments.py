@@ -6,7 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from e1_trl.arguments import Count, Positive, Share, Within, option
 from e1_trl.budget import BudgetArguments
 
-SECRETS = frozenset(["token", "hub_token", "push_to_hub_token", "use_auth_token", "api_key", "password", "secret"])
+# Names of fields that hold secrets, in recipes and in arguments of engines.
+SECRETS = {"token", "hf_token", "hub_token", "push_to_hub_token", "use_auth_token", "api_key", "password", "secret"}
 ROUNDS_AWAY = (
     "16-bit weights have no fp32 master copy without DeepSpeed, so small updates are lost to rounding; set dtype to "
     "float32 (with bf16: true it still computes in bfloat16), or launch with DeepSpeed (accelerate_config: zero2)"

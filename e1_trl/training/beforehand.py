@@ -7,6 +7,7 @@ import inspect
 import logging
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from accelerate.utils import is_peft_model
@@ -18,6 +19,7 @@ from e1_trl.budget import PROMPT
 from e1_trl.errors import UserError
 from e1_trl.marker import Marker
 from e1_trl.problems.prompts import MEASURED, drop_long, explain_unthinking
+from e1_trl.training.adapters import check_adapter, check_adapters
 from e1_trl.training.arguments import ROUNDS_AWAY
 from e1_trl.training.config import E1Config
 from e1_trl.training.groups import Advantage, GroupReward
@@ -126,13 +128,16 @@ def check_advantage(args: E1Config, advantage: Advantage | None, rewards: Sequen
         check(advantage, args, rewards)
 
 
-def check_precision(args: E1Config, model: str | PreTrainedModel, adapter: bool = False) -> None:
+def check_precision(args: E1Config, model: str | PreTrainedModel, adapter: Any = None) -> None:
     """Raise a `UserError` for weights of 16 bits without fp32 masters, which only DeepSpeed and FSDP keep.
 
-    The model is a name, or as it will be trained; with `adapter`, one in fp32 is trained instead of it.
+    The model is a name, or as it will be trained; with `adapter`, PEFT's configuration, one in fp32 is trained instead
+    of it, or refused as by `check_adapter`.
     """
+    if adapter is not None:
+        check_adapter(args, adapter)
     shards = bool(args.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
-    if args.deepspeed_plugin is not None or shards or adapter:
+    if args.deepspeed_plugin is not None or shards or adapter is not None:
         return
     low = [dtype for dtype in _trained_dtypes(args, model) if dtype.itemsize == 2]
     if low:
@@ -143,7 +148,7 @@ def check_precision(args: E1Config, model: str | PreTrainedModel, adapter: bool 
 def _trained_dtypes(args: E1Config, model: str | PreTrainedModel) -> set[torch.dtype]:
     if not isinstance(model, str):
         if getattr(model, "is_loaded_in_4bit", False) or getattr(model, "is_loaded_in_8bit", False):
-            return set()  # TRL keeps adapters of a quantized model in bfloat16, as QLoRA's authors do
+            raise UserError("the model is quantized by bitsandbytes, which vLLM has no more; train another")
         return {each.dtype for each in model.parameters() if each.requires_grad}
     given = (args.model_init_kwargs or {}).get("dtype", "float32")  # TRL's default
     if given in ("auto", None):
@@ -159,16 +164,7 @@ def check_model(args: E1Config, model: PreTrainedModel) -> None:
     Transformers refuses to save one, at the first checkpoint, that names values of sampling and leaves sampling off.
     """
     check_precision(args, model)
-    if is_peft_model(model):
-        base = model.get_base_model()
-        ends = filter(None, (base.get_input_embeddings(), base.get_output_embeddings()))
-        trained = any(each.requires_grad for end in ends for each in end.parameters())
-        parts = any("trainable_tokens" in name for name, _ in model.named_parameters())
-        if parts or (trained and base.config.get_text_config().tie_word_embeddings):
-            raise UserError(
-                "the adapter trains single tokens, or embeddings that are tied to the head, which vLLM would not get; "
-                "leave them out of target_modules and modules_to_save, and unset trainable_token_indices"
-            )
+    check_adapters(args, model)
     if model.generation_config is not None:
         try:
             model.generation_config.validate(strict=True)
@@ -184,9 +180,8 @@ def warn_beforehand(args: E1Config, model: PreTrainedModel, rewards: Sequence[Re
             "top_p is %g: vLLM samples from another distribution than the trainer computes; set it to 1", args.top_p
         )
     if is_peft_model(model) and any(each.itemsize == 2 and not each.requires_grad for each in model.parameters()):
-        logger.warning(
-            "vLLM gets the adapter merged into weights of 16 bits, where small changes round away; set dtype to float32"
-        )
+        said = "vLLM gets the adapter merged into weights of 16 bits, where small changes round away"
+        logger.warning("%s; set dtype to float32, without DeepSpeed, which casts the weights", said)
     if args.mask_truncated_completions and args.loss_type in MEANS_OVER_ROWS:
         logger.warning(
             "mask_truncated_completions with loss_type %s: masked completions count in the loss's mean over rows, "

@@ -55,21 +55,21 @@ class DataOrder(TrainerCallback):
 class ResumedFields(TrainerCallback):
     """Gives a resumed training its recipe's learning rate, weight decay and intervals, in place of its checkpoint's.
 
-    Args:
-        own: whether Transformers makes optimizer and schedule; those of a user stay the checkpoint's.
+    Unless optimizer and schedule are Transformers' `own`, they stay the checkpoint's. Refuses unloaded adapters.
     """
 
     def __init__(self, own: bool = True):
         self._own = own
 
-    def on_train_begin(
-        self, args: Any, state: TrainerState, control: Any, optimizer: Any = None, lr_scheduler: Any = None, **_: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **given: Any) -> None:
         if state.global_step == 0:
             return
+        if len(getattr(given.get("model"), "peft_config", ())) > 1:
+            raise UserError("a PeftModel with beta cannot resume: its adapter is not loaded; give base and peft_config")
         state.compute_steps(args, state.max_steps)
         if self._own and args.optim.startswith("adamw"):
-            optimizer.param_groups[0]["weight_decay"] = args.weight_decay  # the second group has none
+            given["optimizer"].param_groups[0]["weight_decay"] = args.weight_decay  # the second group has none
+        lr_scheduler = given.get("lr_scheduler")
         if self._own and isinstance(lr_scheduler, LambdaLR) and {*lr_scheduler.base_lrs} != {args.learning_rate}:
             lr_scheduler.base_lrs = [args.learning_rate for _ in lr_scheduler.base_lrs]
             lr_scheduler.last_epoch -= 1

@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from e1_trl.command_line import CommandParser
-from e1_trl.errors import UserError, run_command, user_errors
+from e1_trl.command_line import CommandParser, run_command
+from e1_trl.errors import UserError, user_errors
 from e1_trl.recipes import resource, shipped
 
 FORMATS = ["*.pt", "*.pth", "*.gguf", "*.onnx*", "*.h5", "*.msgpack", "*.ot"]  # weights that a training does not load

@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from typing import Any, NoReturn
 
 from e1_trl.arguments import Count, read_value
-from e1_trl.command_line import CommandParser, names_in
-from e1_trl.errors import INSTALL, TROUBLESHOOTING, UserError, run_command
+from e1_trl.command_line import CommandParser, names_in, run_command
+from e1_trl.errors import INSTALL, TROUBLESHOOTING, UserError
 from e1_trl.recipes import fields_of, processes_of, read_mapping, resource, shipped
 from e1_trl.training.arguments import BudgetedTraining, TrlFields
 from e1_trl.training.recipe_arguments import RecipeArguments

@@ -72,7 +72,7 @@ class E1Trainer(HookedTrainer):
         facts = ModelFacts.of(args, model, processing_class)
         rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
         beforehand.check_advantage(args, advantage, rewards)
-        beforehand.check_precision(args, model, adapter=kwargs.get("peft_config") is not None)
+        beforehand.check_precision(args, model, adapter=kwargs.get("peft_config"))
         with args.main_process_first(desc="checking the prompts"):
             datasets = beforehand.check_datasets(train_dataset, eval_dataset, rewards, args, facts.tokenizer)
         args = copy.copy(args)

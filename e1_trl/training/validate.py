@@ -20,8 +20,8 @@ from e1_trl.answers.kinds import PROGRAMS, grading_workers, make_grader
 from e1_trl.answers.programs.rows import SOLUTIONS, in_block, references
 from e1_trl.arguments import Count, option
 from e1_trl.atomic import make_folder, write_atomically
-from e1_trl.command_line import CommandParser
-from e1_trl.errors import UserError, run_command
+from e1_trl.command_line import CommandParser, run_command
+from e1_trl.errors import UserError
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.recipes import resource, shipped
 

@@ -11,7 +11,7 @@ import pandas as pd
 from transformers import AutoTokenizer
 
 from e1_trl.answers.grade import Outcome
-from e1_trl.errors import run_command
+from e1_trl.command_line import run_command
 from e1_trl.report import samples
 from e1_trl.report.markdown import table
 from experiments.best_of.make_base import ITEMS, Choice

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from e1_trl.atomic import write_atomically
-from e1_trl.errors import run_command
+from e1_trl.command_line import run_command
 from e1_trl.provenance import Provenance
 from e1_trl.report import pictures, samples, tables
 from e1_trl.report.differences import between

@@ -13,7 +13,7 @@ from typing import Any
 
 from e1_trl.atomic import write_atomically
 from e1_trl.checkout import check_committed
-from e1_trl.errors import run_command
+from e1_trl.command_line import run_command
 from experiments.pretraining import SEED
 from experiments.real.make_base import BASE, EVALUATION, TAUGHT, make_data, make_model, merge, train
 from experiments.real.measure import E1, measured

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from e1_trl.errors import run_command
+from e1_trl.command_line import run_command
 from e1_trl.report.markdown import replace_section, table
 from e1_trl.report.pictures import save
 from experiments.real.make_base import BASE, TAUGHT

@@ -19,7 +19,8 @@ from pathlib import Path
 from transformers import AutoTokenizer
 
 from e1_trl.atomic import write_atomically
-from e1_trl.errors import UserError, run_command
+from e1_trl.command_line import run_command
+from e1_trl.errors import UserError
 from e1_trl.recipes import fields_of, read_mapping
 from e1_trl.training.budgets import Schedule
 from e1_trl.training.callbacks import generated_tokens

@@ -17,7 +17,8 @@ from itertools import product
 from pathlib import Path
 
 from e1_trl.atomic import write_atomically
-from e1_trl.errors import UserError, run_command
+from e1_trl.command_line import run_command
+from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import Model
 from e1_trl.provenance import Provenance
 from e1_trl.report import document, pictures, samples

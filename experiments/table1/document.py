@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from e1_trl.atomic import write_atomically
-from e1_trl.errors import run_command
+from e1_trl.command_line import run_command
 from e1_trl.provenance import Provenance
 from e1_trl.report.markdown import replace_section, table
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import httpx
 
-from e1_trl.errors import UserError, run_command, user_errors
+from e1_trl.command_line import run_command
+from e1_trl.errors import UserError, user_errors
 from experiments.table1.ratings import TOO_FEW, Contest, Standings, problem_parts
 
 API = "https://codeforces.com/api"

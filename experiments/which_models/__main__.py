@@ -14,7 +14,7 @@ from pathlib import Path
 
 from e1_trl.atomic import write_atomically
 from e1_trl.checkout import check_committed
-from e1_trl.errors import run_command
+from e1_trl.command_line import run_command
 from e1_trl.marker import OPENERS
 from e1_trl.provenance import Provenance, installed_versions
 from e1_trl.report.markdown import replace_section

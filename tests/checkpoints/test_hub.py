@@ -8,6 +8,7 @@ import pytest
 from hub_stub import READER, Hub, serving_hub
 
 from e1_trl.checkpoints.hub import check_weights, keep_from_the_hub, push, reserve
+from e1_trl.errors import UserError
 
 
 @pytest.fixture
@@ -22,6 +23,8 @@ def test_a_repository_is_made_with_its_branch_and_may_be_there_already(hub: Hub)
     assert not hub.repositories["someone/e1"].private
     for _ in range(2):
         assert reserve("org/e1", True, "run-2") == "org/e1"
+    with pytest.raises(UserError, match=r"^push_to_hub: hub_private_repo is true, and someone/e1 is public"):
+        reserve("e1", True, None)
     assert hub.repositories["org/e1"].private and set(hub.repositories["org/e1"].branches) == {"main", "run-2"}
 
 

@@ -133,9 +133,10 @@ def test_of_a_model_in_a_folder_nothing_is_invented(tmp_path: Path) -> None:
 
 
 def test_the_license_is_the_bases_own(tmp_path: Path) -> None:
-    own = {"license": "other", "license_name": "own", "license_link": "LICENSE"}
+    own = {"license": "other", "license_name": "own", "license_link": "https://own.org"}
     for written, expected in {
-        "---\nlicense: other\nlicense_name: own\nlicense_link: LICENSE\nlanguage: en\n---\n": own,
+        "---\nlicense: other\nlicense_name: own\nlicense_link: https://own.org\nlanguage: en\n---\n": own,
+        "---\nlicense: [mit, apache-2.0]\nlicense_link: LICENSE\n---\n": {"license": ["mit", "apache-2.0"]},
         "---\nlicense: [broken\n---\n": {},
         "no metadata": {},
     }.items():
@@ -178,6 +179,12 @@ def test_a_model_on_a_branch_is_served_from_there_and_an_adapter_with_its_base(f
     assert code(card(folder), "bash")[0] == f"{adapter}{BUDGETED} me/e1\n"
     data = card(folder).data.to_dict()
     assert (data["library_name"], data["base_model_relation"]) == ("peft", "adapter")
+    for settings, why in (({"use_dora": True, "r": 12}, "use_dora"), ({"peft_type": "IA3"}, "peft_type")):
+        written = {"base_model_name_or_path": "org/base", **settings}
+        (folder / "adapter_config.json").write_text(json.dumps(written))
+        publish(folder, TRAINED, ORIGIN, hub_id="me/e1")
+        said = f"# vLLM does not serve this adapter ({why}): merge it into its base, and serve that\n"
+        assert code(card(folder), "bash")[0].startswith(said)
 
 
 WRONG_EFFORTS = ({"budget": "8+8", "kwargs": {}}, {"budget": "8+8", "chat_template_kwargs": 3}, {}, 3)

@@ -84,3 +84,18 @@ SEVERAL = "several models need output, and no name, revision or served_model_nam
 def test_models_that_cannot_be_evaluated_together_are_one_line(arguments: list[str], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         parse(["--model", *arguments, "--benchmark", "amc"])
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        (["--engine_args", '{"hf_token": "hf_x"}'], "engine_args has hf_token, which would stand in the report"),
+        (
+            ["--base_url", "http://me:pass@host:8000/v1"],
+            "base_url is 'http://me:pass@host:8000/v1'; it must be a text, as http:",
+        ),
+    ],
+)
+def test_secrets_that_a_report_would_show_are_refused(argument: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        parse([*NEEDED, "--benchmark", "amc", *argument])

@@ -339,10 +339,16 @@ def test_an_adapter_that_would_be_served_wrongly_is_refused(tmp_path: Path) -> N
         {"r": 1024},
         {"base_model_name_or_path": None},
         {"peft_type": "IA3", "r": None},
+        {"init_lora_weights": "pissa"},
+        {"lora_bias": True},
+        {"alora_invocation_tokens": [1]},
+        {"trainable_token_indices": [1]},
+        {"layer_replication": [[0, 2]]},
     ]
     for number, settings in enumerate(wrong):
         with pytest.raises(ValueError, match=r"vLLM serves plain LoRA adapters only \(.*\); merge it into its base"):
             Checkpoint.find(str(adapter(tmp_path / str(number), **settings)), None)
+    assert Checkpoint.find(str(adapter(tmp_path / "plain", init_lora_weights="gaussian", use_rslora=True)), None).rank
 
 
 def test_an_adapter_takes_tokenizer_and_context_from_its_base_where_it_has_none(

@@ -29,7 +29,8 @@ from transformers.integrations.deepspeed import (
 from trl import ModelConfig
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
-from e1_trl.errors import UserError, run_command
+from e1_trl.command_line import run_command
+from e1_trl.errors import UserError
 from e1_trl.plan import estimate
 from e1_trl.plan.architecture import KNOWN, Architecture
 from e1_trl.plan.command import ALIKE, main, report

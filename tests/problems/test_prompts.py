@@ -12,8 +12,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from e1_trl.errors import UserError
 from e1_trl.marker import Marker
 from e1_trl.problems.arguments import ProblemArguments
-from e1_trl.problems.load import load_problems
-from e1_trl.problems.prompts import MEASURED, compose, drop_long, last_question, tokenize
+from e1_trl.problems.load import compose, load_problems
+from e1_trl.problems.prompts import MEASURED, drop_long, last_question, tokenize
 
 pytestmark = pytest.mark.usefixtures("datasets_cache")
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from e1_trl.atomic import write_atomically
-from e1_trl.errors import UserError, run_command
+from e1_trl.command_line import run_command
+from e1_trl.errors import UserError
 from e1_trl.plan.architecture import KNOWN
 from e1_trl.provenance import Provenance
 from e1_trl.report.markdown import around_section, replace_section, table

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from e1_trl.errors import run_command
+from e1_trl.command_line import run_command
 from e1_trl.plan.setup import Launch, launch_parser
 from tests.reduced.case import Case
 from tests.reduced.found import LARGEST_GAP

@@ -162,6 +162,11 @@ def test_two_evaluations_of_one_name_that_were_sampled_differently_are_refused(
             samples.join(tables)
 
 
+def test_answers_of_two_graders_are_not_reported_together() -> None:
+    with pytest.raises(UserError, match=r"^a report is on one grader, and these answers are of mathematics, programs"):
+        samples.join([cell(right(5, 10), 8), cell(right(5, 10), 16).assign(grader="programs")])
+
+
 def test_two_folders_that_call_different_weights_alike_are_refused(tmp_path: Path, evaluations: list[str]) -> None:
     answers = samples.read(Path(evaluations[0]))
     other = stored(tmp_path / "other", answers[answers["method"] == "separate"].assign(method="s1"))

@@ -1,5 +1,6 @@
 """Refusals and warnings in front of a training."""
 
+import json
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from accelerate import DeepSpeedPlugin
 from conftest import BASE, NANO
 from datasets import Dataset
-from peft import LoraConfig, get_peft_model
+from peft import AdaLoraConfig, IA3Config, LoraConfig, PromptTuningConfig, get_peft_model
 from test_config import config
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
@@ -71,8 +72,42 @@ def test_an_adapter_of_which_vllm_would_get_a_part_is_refused(
     fields: dict[str, Any], tied: bool, refused: bool
 ) -> None:
     model = get_peft_model(small(tie_word_embeddings=tied), LoraConfig(r=2, **fields))
-    with pytest.raises(UserError, match=r"^the adapter trains single tokens, or emb") if refused else nullcontext():
+    said = r"^the adapter (trains embeddings that are tied|is LORA with trainable_token_indices)"
+    with pytest.raises(UserError, match=said) if refused else nullcontext():
         check_model(config(), model)
+
+
+def test_an_adapter_that_cannot_be_merged_or_changes_the_reference_is_refused_by_its_configuration() -> None:
+    under = {stage: config(bf16=True) for stage in (2, 3)}
+    for stage, args in under.items():
+        args.deepspeed_plugin = DeepSpeedPlugin(zero_stage=stage)
+    refused = [
+        (under[2], LoraConfig(), "under ZeRO-2 an adapter's base changes"),
+        (config(), AdaLoraConfig(total_step=1), "the adapter is ADALORA, which"),
+        (config(), PromptTuningConfig(task_type="CAUSAL_LM"), "the adapter is PROMPT_TUNING with is_prompt_learning"),
+        (config(), LoraConfig(layer_replication=[(0, 1), (0, 1)]), "the adapter is LORA with layer_replication"),
+        (config(beta=0.1), LoraConfig(init_lora_weights="pissa"), "beta compares with a base that .* pissa changes"),
+        (config(beta=0.1), LoraConfig(bias="lora_only"), "beta compares with a base that bias lora_only"),
+    ]
+    for args, adapter, said in refused:
+        with pytest.raises(UserError, match=f"^{said}"):
+            check_precision(args, str(BASE), adapter)
+    for args, adapter in (
+        (under[3], LoraConfig(init_lora_weights="pissa")),
+        (config(beta=0.1), LoraConfig(use_dora=True)),
+        (config(), IA3Config()),
+    ):
+        check_precision(args, str(BASE), adapter)
+
+
+def test_a_model_of_which_nothing_is_trained_is_refused_and_an_adapters_file_is_always_the_same(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^no weight of the model is trained; load an adapter with is_trainable=True"):
+        check_model(config(), small().requires_grad_(False))
+    model = get_peft_model(small(), LoraConfig(r=2, target_modules=["v_proj", "q_proj", "o_proj"]))
+    check_model(config(), model)
+    model.save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "adapter_config.json").read_text())
+    assert saved["target_modules"] == ["o_proj", "q_proj", "v_proj"]
 
 
 def test_weights_in_fp32_masters_and_adapters_in_fp32_are_trained(
@@ -89,7 +124,7 @@ def test_weights_in_fp32_masters_and_adapters_in_fp32_are_trained(
     ):
         check_precision(args, model)
     in_16 = config(model_init_kwargs={"dtype": "bfloat16"})
-    check_precision(in_16, str(BASE), adapter=True)
+    check_precision(in_16, str(BASE), adapter=LoraConfig())
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")  # which casts what is trained to fp32
     check_precision(in_16, str(BASE))
     monkeypatch.delenv("ACCELERATE_USE_FSDP")

@@ -48,7 +48,7 @@ def test_a_trainer_that_was_asked_for_cards_writes_them_with_every_checkpoint(tm
     assert not (tmp_path / "mine" / "budget.json").exists()  # TRL asks for a card at a checkpoint and an upload alone
     trainer._save_checkpoint(trainer.model, trial=None)
     assert BudgetInfo.read(tmp_path / "mine" / "budget.json") == BudgetInfo("</think>", "</think>", 1, Budget(16, 8))
-    assert BaseModel.read(tmp_path / "mine") == BaseModel(str(BASE), None)
+    assert BaseModel.read(tmp_path / "mine") == BaseModel(BASE.name, None)
     assert not (tmp_path / "mine" / "e1" / "recipe.yaml").exists()
     assert "16 tokens of thinking" in (tmp_path / "mine" / "README.md").read_text()
 

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,18 @@ import torch
 from accelerate import DeepSpeedPlugin
 from conftest import BASE, CODE_BASE, ROOT
 from hub_stub import serving_hub
+from peft import LoraConfig
 from server_stub import ServerStub
 from test_config import config
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerState
+from trl import ModelConfig
 from trl.trainer.utils import RepeatSampler
 
 from e1_trl.errors import UserError
-from e1_trl.train import check_output, find_checkpoint, find_server, main
+from e1_trl.train import find_server, main, make_adapter
 from e1_trl.training.dry_run import steps_of
+from e1_trl.training.resumption import check_adapter_of, check_output, find_checkpoint
 
 NANO = (
     *("--config", ROOT / "experiments" / "nano" / "recipe.yaml", "--model_name_or_path", BASE, "--use_cpu", "true"),
@@ -276,6 +280,26 @@ def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
         find_checkpoint(args)
     args.resume_from_checkpoint = "false"
     assert find_checkpoint(args) is None
+
+
+def test_an_adapter_is_resumed_with_the_scale_that_it_was_trained_with(tmp_path: Path) -> None:
+    check_adapter_of(tmp_path, None)
+    with pytest.raises(UserError, match=rf"^{tmp_path} holds no adapter; set use_peft as that training had it"):
+        check_adapter_of(tmp_path, LoraConfig())
+    LoraConfig(r=8, lora_alpha=32).save_pretrained(tmp_path)
+    check_adapter_of(tmp_path, LoraConfig(r=8, lora_alpha=32, lora_dropout=0.1))
+    with pytest.raises(UserError, match="holds an adapter; set use_peft"):
+        check_adapter_of(tmp_path, None)
+    with pytest.raises(UserError, match="has lora_alpha 32, use_rslora False, and would be read with another"):
+        check_adapter_of(tmp_path, LoraConfig(r=8, lora_alpha=64, use_rslora=True))
+
+
+def test_an_adapter_has_no_dropout_and_no_quantized_base() -> None:
+    model = ModelConfig(model_name_or_path="org/base", use_peft=True)
+    assert make_adapter(config(), model).lora_dropout == 0
+    assert make_adapter(config(disable_dropout=False), replace(model, lora_dropout=0.05)).lora_dropout == 0.05
+    with pytest.raises(UserError, match=r"^load_in_4bit and load_in_8bit need bitsandbytes in vLLM"):
+        make_adapter(config(), replace(model, load_in_4bit=True))
 
 
 def test_a_checkpoint_of_another_number_of_processes_is_refused(tmp_path: Path) -> None:

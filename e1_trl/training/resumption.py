@@ -1,0 +1,111 @@
+"""Checks of a run's folder: a checkpoint to resume from, or none where a training begins."""
+
+import contextlib
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerState
+from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from e1_trl.errors import UserError
+from e1_trl.training.config import E1Config
+
+logger = logging.getLogger(__name__)
+
+SCALE = ("r", "lora_alpha", "use_rslora", "use_dora")  # fields with which an adapter's weights are read
+
+
+def find_checkpoint(args: E1Config, dry_run: bool = False) -> str | None:
+    """Find the whole checkpoint to resume from, named or the last of `output_dir`; `None` to begin anew.
+
+    A dry run may stand for other processes, and a finished training needs no optimizer without DeepSpeed, so neither is
+    asked for it.
+
+    Raises:
+        UserError: there is no whole checkpoint (but for `auto`), or a later one, or it is not one to resume from with
+            these processes.
+    """
+    named = str(args.resume_from_checkpoint)  # text where it comes from a command line
+    if named.lower() in ("none", "false"):
+        return None
+    numbered = [*Path(args.output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*")]
+    whole = [each for each in numbered if each.name.rpartition("-")[2].isdecimal() and step_of(each)]
+    last = max(whole, key=step_of, default=None)
+    if last is None and named.lower() == "auto":
+        return None
+    folder = last if named.lower() in ("true", "auto") else Path(named)
+    if folder is None or not step_of(folder):
+        where = args.output_dir if folder is None else named
+        raise UserError(
+            f"{where} holds no whole checkpoint (with {TRAINER_STATE_NAME}) to resume from; name another one"
+        )
+    if last is not None and step_of(last) > step_of(folder):
+        raise UserError(
+            f"{last} is later than {folder}: go on from it with --resume_from_checkpoint true, or, if it is of an "
+            "earlier run, move it away or name another output_dir"
+        )
+    finished = 0 < args.max_steps <= step_of(folder) and args.deepspeed_plugin is None  # which always loads it
+    if not dry_run and not finished:
+        check_state(folder, args)
+    return str(folder)
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return the steps before a checkpoint, or 0 if it is not whole: a run writes the trainer's state last."""
+    with contextlib.suppress(OSError, ValueError, TypeError):  # also that of another version
+        return TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)).global_step
+    return 0
+
+
+def check_state(checkpoint: Path, args: E1Config) -> None:
+    """Raise a `UserError` if a checkpoint lacks what a training resumes from.
+
+    That is its optimizer, of as many of DeepSpeed's processes, and the reference model if the recipe moves it.
+    """
+    if args.sync_ref_model and args.beta:
+        raise UserError(
+            "sync_ref_model is true: a resumed training would begin again with the base as its reference, since no "
+            "checkpoint holds one; train without it, or in one go"
+        )
+    shares = len([*checkpoint.glob("global_step*/*_optim_states.pt")])
+    remedy = "train from its weights as a new model (model_name_or_path)"
+    if shares and shares != args.world_size:
+        raise UserError(
+            f"{checkpoint} is of {shares} processes (its DeepSpeed optimizer states), and {args.world_size} would "
+            f"resume it; launch with --num_processes {shares}, or {remedy}"
+        )
+    needed = ["optimizer*", SCHEDULER_NAME] if args.deepspeed_plugin is None else ["global_step*"]
+    if missing := [name for name in needed if not any(checkpoint.glob(name))]:
+        raise UserError(
+            f"{checkpoint} holds no {missing[0]}, so Adam's moments or the schedule would begin again: it was saved "
+            f"with save_only_model, or with{'out' * bool(args.deepspeed_plugin)} DeepSpeed; {remedy}"
+        )
+
+
+def check_adapter_of(checkpoint: Path, adapter: Any) -> None:
+    """Raise a `UserError` if a recipe's adapter (PEFT's configuration, or none) is not the one of a checkpoint."""
+    file = checkpoint / "adapter_config.json"
+    saved = json.loads(file.read_text()) if file.exists() else {}
+    if bool(saved) != (adapter is not None):
+        raise UserError(f"{checkpoint} holds {'an' if saved else 'no'} adapter; set use_peft as that training had it")
+    own = {name: getattr(adapter, name, None) for name in SCALE}
+    if other := [name for name in SCALE if saved.get(name, own[name]) != own[name]]:
+        found = ", ".join(f"{name} {saved[name]}" for name in other)
+        raise UserError(f"the adapter in {checkpoint} has {found}, and would be read with another; set it alike")
+
+
+def check_output(output: Path, dry_run: bool = False) -> None:
+    """Raise a `UserError` if the folder holds the state of a training or checkpoint; warn in a dry run."""
+    states = [output / TRAINER_STATE_NAME, *sorted(output.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}"))]
+    if (found := next((state for state in states if state.exists()), None)) is None:
+        return
+    said = (
+        f"output_dir {output} holds an earlier run ({found.relative_to(output)}): resume it with "
+        "--resume_from_checkpoint true, name another output_dir, or remove this one"
+    )
+    if not dry_run:
+        raise UserError(said)
+    logger.warning("%s; otherwise no training begins here", said)
