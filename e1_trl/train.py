@@ -121,7 +121,13 @@ def prepare(
 
 
 def make_adapter(args: E1Config, model: ModelConfig) -> Any:
-    """Make PEFT's configuration of the recipe's adapter, if it trains one; raise a `UserError` for a quantized base."""
+    """Make PEFT's configuration of the recipe's adapter, if it trains one.
+
+    Raises:
+        UserError: the base is to be quantized, or is an adapter itself.
+    """
+    if (Path(str(model.model_name_or_path)) / "adapter_config.json").exists():
+        raise UserError(f"{model.model_name_or_path} holds an adapter; merge it into its base first (docs/sharing.md)")
     if model.load_in_4bit or model.load_in_8bit:
         raise UserError("load_in_4bit and load_in_8bit need bitsandbytes in vLLM, which has it no more; unset them")
     if args.disable_dropout:

@@ -30,6 +30,7 @@ class TrlFields:
     gradient_accumulation_steps: Count = 1
     gradient_checkpointing: bool = True
     learning_rate: Annotated[float, Within(0)] = 1e-6
+    lora_modules_to_save: list[str] | None = None
     lora_r: Count = 16
     lora_target_modules: list[str] | None = None
     max_steps: int = -1

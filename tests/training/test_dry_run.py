@@ -294,7 +294,10 @@ def test_an_adapter_is_resumed_with_the_scale_that_it_was_trained_with(tmp_path:
         check_adapter_of(tmp_path, LoraConfig(r=8, lora_alpha=64, use_rslora=True))
 
 
-def test_an_adapter_has_no_dropout_and_no_quantized_base() -> None:
+def test_an_adapter_has_no_dropout_and_a_plain_base(tmp_path: Path) -> None:
+    LoraConfig().save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=rf"^{tmp_path} holds an adapter; merge it into its base first"):
+        make_adapter(config(), ModelConfig(model_name_or_path=str(tmp_path)))
     model = ModelConfig(model_name_or_path="org/base", use_peft=True)
     assert make_adapter(config(), model).lora_dropout == 0
     assert make_adapter(config(disable_dropout=False), replace(model, lora_dropout=0.05)).lora_dropout == 0.05
