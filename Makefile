@@ -22,8 +22,6 @@ export VLLM_ENABLE_V1_MULTIPROCESSING := 0
 export VLLM_CPU_KVCACHE_SPACE ?= 1
 ifeq ($(DEVICE),cpu)
 export DS_ACCELERATOR := cpu
-# What was freed stays for the next tensor: giving it back to the kernel is a tenth of a training's time on a CPU.
-KEEP_FREED := MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184
 endif
 
 .PHONY: help install usable train results base recipes smoke test test-all check style quick docs house format eval compare table1 systems sweep ablations bench lock clean
@@ -114,9 +112,9 @@ IS_EXPERIMENT = test -n "$(EXPERIMENT)" || { echo "make $@: RECIPE=$(RECIPE) is 
 
 train: install  ## train RECIPE=NAME (or a file); without it the miniature, which is evaluated beside its base, too
 ifneq ($(EXPERIMENT),)
-	$(KEEP_FREED) $(EXPERIMENT)/run.sh $(ARGS)
+	$(EXPERIMENT)/run.sh $(ARGS)
 else
-	$(KEEP_FREED) e1 train --config $(RECIPE) $(ARGS)
+	e1 train --config $(RECIPE) $(ARGS)
 endif
 
 # First line of the targets that publish after minutes or hours. Every command that writes into docs/ checks it as well.
@@ -151,7 +149,7 @@ table1: install  ## the paper's Table 1 and Figure 5 (code): MODELS="a b" OUTPUT
 
 systems: install  ## every policy of budgets and lengths on one miniature, into docs/ (rows that are missing; 8 minutes each)
 	$(COMMITTED)
-	$(KEEP_FREED) $(PY) -m experiments.systems $(ARGS)
+	$(PY) -m experiments.systems $(ARGS)
 
 sweep: install  ## every method on the miniature, and what one generation for all budgets saves, into docs/
 	$(COMMITTED)
@@ -178,10 +176,10 @@ bench: install  ## measure scheduler, step, sandbox, grading, serving into docs/
 	$(COMMITTED)
 	$(PY) -m experiments.nano.make_base --what data
 	$(PY) -m benchmarks.bench_rollout --document docs/results/bench.md
-	$(KEEP_FREED) $(PY) -m benchmarks.bench_training --document docs/results/bench.md
-	$(KEEP_FREED) $(PY) -m benchmarks.bench_scoring --document docs/results/bench.md
+	$(PY) -m benchmarks.bench_training --document docs/results/bench.md
+	$(PY) -m benchmarks.bench_scoring --document docs/results/bench.md
 	$(PY) -m benchmarks.bench_programs --document docs/results/bench.md
-	$(KEEP_FREED) $(PY) -m benchmarks.bench_grading --document docs/results/bench.md
+	$(PY) -m benchmarks.bench_grading --document docs/results/bench.md
 	$(if $(wildcard runs/real/1/base),$(PY) -m benchmarks.bench_serve --model runs/real/1/base --document docs/results/bench.md,@echo "serving is not measured: make base RECIPE=real")
 
 ## ---- checks

@@ -60,7 +60,7 @@ class Address:
     """Limit of a text: a server's address."""
 
     def __contains__(self, text: str) -> bool:
-        return re.fullmatch(r"https?://[^\s/@]+(/.*)?", text) is not None
+        return re.fullmatch(r"https?://[^\s/]+.*", text) is not None
 
     def __str__(self) -> str:
         return "as http://host:8000/v1"

@@ -1,8 +1,9 @@
 """Files that take their place in one step or not at all: what a killed process or a crashed node leaves is whole."""
 
 import contextlib
+import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from e1_trl.checkout import check_committed
@@ -19,6 +20,21 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"the folder {folder} cannot be made: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock the folder of an evaluation against all other processes; raise a `StoreError` if one uses it."""
+    with (folder / ".in_use").open("w") as in_use:
+        try:
+            fcntl.flock(in_use, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreError(f"another process evaluates into {folder}; wait for it, or name another folder") from error
+        except OSError as error:  # ENOLCK, ENOSYS
+            raise StoreError(
+                f"{folder} lies on a file system without locks ({error.strerror}); name a folder on another one"
+            ) from error
+        yield
 
 
 def write_atomically(file: Path, content: str | Callable[[Path], object]) -> None:

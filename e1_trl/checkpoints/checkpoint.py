@@ -13,6 +13,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from e1_trl.checkpoints.budget_file import find_file
 from e1_trl.errors import UserError, user_errors
+from e1_trl.training.arguments import OF_A_WHOLE_BASE
 
 ORIGIN = "e1/origin.json"  # of a trained model: its base, and the commit of the base on the Hub
 
@@ -29,8 +30,6 @@ PLAIN_LORA = {
     "trainable_token_indices": None,
     "layer_replication": None,
 }
-# Initialisations that leave the base as it is; the others take a part out of it.
-OF_A_WHOLE_BASE = (True, False, "gaussian", "orthogonal", "eva")
 VLLM_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 
@@ -100,7 +99,7 @@ class Checkpoint:
 def unserved(config: Mapping[str, Any]) -> list[str]:
     """Return the fields of an adapter's configuration for which vLLM would not serve it as it was trained."""
     other = [key for key, value in PLAIN_LORA.items() if (config.get(key) or value) != value]
-    other += ["init_lora_weights"] * (config.get("init_lora_weights", True) not in OF_A_WHOLE_BASE)
+    other += ["init_lora_weights"] * (str(config.get("init_lora_weights")).lower() not in OF_A_WHOLE_BASE)
     other += ["base_model_name_or_path"] * (config.get("base_model_name_or_path") is None)
     return other + ["r"] * ("peft_type" not in other and config["r"] > max(VLLM_LORA_RANKS))
 

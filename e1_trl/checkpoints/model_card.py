@@ -79,10 +79,8 @@ class BaseModel:
         return self.base if self.commit is not None else None
 
     def write(self, folder: Path) -> None:
-        named = {
-            **asdict(self),
-            "base": self.base if self.hub_base else Path(self.base).name,
-        }  # no path of this machine
+        name = self.base if self.hub_base else Path(self.base).absolute().name  # without the folders of this machine
+        named = {**asdict(self), "base": name}
         text = json.dumps(named, indent=1, ensure_ascii=False) + "\n"
         write_atomically(folder / ORIGIN, text)
 

@@ -16,7 +16,7 @@ from e1_trl.errors import UserError
 from e1_trl.evaluation.methods import METHODS, MIXED, MethodOptions
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import BENCHMARKS, find_benchmark
-from e1_trl.training.arguments import SECRETS
+from e1_trl.training.arguments import secrets_in
 
 RESPONSE = 32_768  # tokens of an answer without a budget: `--max-length` of the authors' script; the paper says 24K
 MAX_BIAS = 100  # vLLM's server clips larger ones
@@ -186,8 +186,10 @@ class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
         if self.base_url is None and not self.request_seeds:
             raise UserError("request_seeds is about a server; without base_url, no request has a seed")
         json_object("chat_template_kwargs", self.chat_template_kwargs)
-        if held := SECRETS & json_object("engine_args", self.engine_args).keys():
-            raise UserError(f"engine_args has {min(held)}, which would stand in the report; set the variable HF_TOKEN")
+        if held := secrets_in(json_object("engine_args", self.engine_args)):
+            raise UserError(f"engine_args has {held[0]}, which would stand in the report; set the variable HF_TOKEN")
+        if "@" in str(self.base_url).partition("://")[2].partition("/")[0]:
+            raise UserError("base_url holds a name or password, which the report's page would show; leave it out")
         token_biases(self.logit_bias)
 
     def shared_with(self, record: type) -> dict[str, Any]:

@@ -31,8 +31,9 @@ def show(prepared: "Prepared") -> None:
     """Print the first prompt, and how its answers are graded; raise a `UserError` where they are graded wrongly."""
     kind = prepared.arguments.answer_type
     plan = prepared.plan
+    asked = [each.index for each in plan.problems if each.index < plan.goals[0].problems]
     with prepared.grader as grader:
-        trials = Trials.run(prepared.rows.select([each.index for each in plan.problems]), kind, grader)
+        trials = Trials.run(prepared.rows.select(asked), kind, grader)
     setting = plan.setting
     prompt = describe_prompt(setting.decode, plan.problems[0].prompts[""], setting.close.marker, kind)
     print("\n".join([*prompt, *trials.describe()]), flush=True)

@@ -9,7 +9,6 @@ table of answers is derived from both files. Facts are compared by name, and a m
 from before an option was added can be resumed while that option is unset.
 """
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from e1_trl.answers.grade import PASSING, Grade, Outcome
-from e1_trl.atomic import StoreError, make_folder, write_atomically
+from e1_trl.atomic import StoreError, locked, make_folder, write_atomically
 from e1_trl.budget import Budget
 from e1_trl.evaluation.methods import Cell
 from e1_trl.evaluation.sampling_plan import Goal
@@ -68,7 +67,7 @@ class Store:
         ours = json.loads(json.dumps({"format": FORMAT, **facts}))
         make_folder(folder)
         try:
-            with _locked(folder):
+            with locked(folder):
                 _compare(folder, ours)
                 with closing(sqlite3.connect(file, isolation_level="IMMEDIATE")) as database:
                     # A kill loses nothing that is written; a crash of the node loses what is not yet synced.
@@ -204,21 +203,6 @@ def digest(text: str) -> str:
 
 def _checksum(place: tuple[object, ...], ids: bytes) -> int:
     return zlib.crc32(ids, zlib.crc32(repr(place).encode()))
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder against all other processes."""
-    with (folder / ".in_use").open("w") as in_use:
-        try:
-            fcntl.flock(in_use, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StoreError(f"another process evaluates into {folder}; wait for it, or name another folder") from error
-        except OSError as error:  # ENOLCK, ENOSYS
-            raise StoreError(
-                f"{folder} lies on a file system without locks ({error.strerror}); name a folder on another one"
-            ) from error
-        yield
 
 
 def _compare(folder: Path, ours: Mapping[str, Any]) -> None:

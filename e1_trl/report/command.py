@@ -101,6 +101,7 @@ def regrade(arguments: argparse.Namespace) -> None:
     """Grade the answers in all folders again."""
     from e1_trl.answers.arguments import GradingArguments
     from e1_trl.answers.kinds import grading_workers, make_grader
+    from e1_trl.atomic import locked
     from e1_trl.report import samples
     from e1_trl.report.conditions import Conditions
 
@@ -110,5 +111,6 @@ def regrade(arguments: argparse.Namespace) -> None:
         usual = before.grading_time_limit or GradingArguments.grading_time_limit
         limit = arguments.grading_time_limit or usual
         grading = GradingArguments(grader=first["grader"], grading_time_limit=limit)
-        with make_grader(grading, arguments.grading_workers or grading_workers()) as grader:
+        workers = arguments.grading_workers or grading_workers()
+        with locked(folder), make_grader(grading, workers) as grader:
             samples.regrade(folder, grader, replace(before, grading_time_limit=limit).as_text())

@@ -125,11 +125,14 @@ def not_compared(measured: Sequence[Measured]) -> list[str]:
             own, others = (f"{each.row.problems:,} problems, {each.row.samples} each" for each in (one, other))
             why = f"{own}, against {others}" if own != others else "not the same problems or samples"
             found.setdefault(f"{names} ({why})", []).append(f"{one.row.method} {one.row.budget}")
-    lines: dict[tuple[str, str], list[list[tuple[object, ...]]]] = {}
+    lines: dict[tuple[str, str], list[Measured]] = {}
     for each in measured:
         if each.row.budget.completion_tokens(0) is not None:
-            lines.setdefault((each.row.model, each.row.method), []).append(each.asked)
-    uneven = [name for name, asked in lines.items() if len(asked) > 2 and any(each != asked[0] for each in asked)]
+            lines.setdefault((each.row.model, each.row.method), []).append(each)
+    parts = [(name, own) for name, line in lines.items() for own in by_solution(line, lambda each: each.row).values()]
+    uneven = dict.fromkeys(
+        name for name, own in parts if len(own) > 2 and any(each.asked != own[0].asked for each in own)
+    )
     said = [f"{names}: {', '.join(cells)}" for names, cells in found.items()]
     return said + [f"{model}, {method} over all budgets (not the same problems or samples)" for model, method in uneven]
 

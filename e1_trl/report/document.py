@@ -41,7 +41,10 @@ NOT_COMPARED = (
     "--samples and --max_problems add what is missing)"
 )
 AGAIN = "a loaded machine may be why, and the same `e1 eval` grades them again"
-ALONE = f"**Not compared with {REFERENCE}**, which has no row at their budget, nor rows on both sides of their tokens"
+ALONE = (
+    f"**Not compared with {REFERENCE}**, which has no row at their budget, nor, at one solution budget, rows on both "
+    "sides of their tokens"
+)
 AT_THE_SAME_BUDGET = (
     "Paired differences of accuracy, in points. The same budget is not the same number of tokens: both are given."
 )

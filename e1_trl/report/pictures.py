@@ -75,7 +75,13 @@ def _draw_over_budget(axis: Axes, rows: Sequence[Row]) -> None:
         own = [(x, row) for x, row in bounded if row.model == model]
         for j, solution in enumerate(dict.fromkeys(row.solution_budget for _, row in own)):
             line = [(x, row) for x, row in own if row.solution_budget == solution]
-            _draw(axis, line, i, f"{model}, {solution} to answer" if several else model, STYLES[j % len(STYLES)])
+            _draw(
+                axis,
+                line,
+                i,
+                f"{model}, {solution or 'unlimited'} to answer" if several else model,
+                STYLES[j % len(STYLES)],
+            )
         for row in rows:
             if row.model == model and row.method == UNCONSTRAINED:
                 axis.axhline(row.accuracy, color=f"C{i}", linestyle=":")

@@ -210,14 +210,15 @@ def _mean(column: "pd.Series[Any]") -> float:
 
 
 def by_solution(rows: Sequence[Rows], row_of: Callable[[Rows], Row]) -> dict[int | None, list[Rows]]:
-    """Part the rows of a method by their solution budgets, so that accuracies over the thinking budget are compared.
+    """Part the rows of a method by their solution budgets if a thinking budget has several of these, as in a grid.
 
-    Where each row has a solution budget of its own, as where both parts grow together, they stay one, under `None`.
+    Otherwise, as where both parts grow together, the rows stay one, under `None`.
     """
     parts: dict[int | None, list[Rows]] = {}
     for each in rows:
         parts.setdefault(row_of(each).solution_budget, []).append(each)
-    return parts if any(len(own) > 1 for own in parts.values()) else {None: list(rows)}
+    several = len({row_of(each).thinking_budget for each in rows}) < len(rows)
+    return parts if several else {None: list(rows)}
 
 
 def lines(measured: Sequence[Measured]) -> list[Line]:
@@ -232,7 +233,7 @@ def lines(measured: Sequence[Measured]) -> list[Line]:
             by_method.setdefault((each.row.model, each.row.method, each.row.benchmark), []).append(each)
     found = []
     for name in sorted(by_method):
-        for solution, own in sorted(by_solution(by_method[name], lambda each: each.row).items(), key=str):
+        for solution, own in by_solution(by_method[name], lambda each: each.row).items():
             pairs = sorted(
                 ((each.row.budget.completion_tokens(0) or 0, each) for each in own),
                 key=lambda pair: (pair[0], pair[1].row.thinking_budget or 0),

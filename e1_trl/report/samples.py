@@ -258,7 +258,7 @@ def join(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
                 )
     for name in ("benchmark", "grader"):
         if len(found := table[name].unique()) > 1:
-            raise UserError(f"a report is on one {name}, and these answers are of {', '.join(found)}")
+            raise UserError(f"a report is on one {name}, and these answers are of {', '.join(found)}; evaluate alike")
     twice = table[table.duplicated([*ROW, *PLACE])]
     if len(twice):
         first = twice.iloc[0]

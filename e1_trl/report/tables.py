@@ -23,7 +23,7 @@ OF_PROGRAMS = (
 )
 NO_MAJORITY = "Programs have no majority: two that are right need not be the same text."
 OVER_ALL_BUDGETS = (
-    "Area: the mean accuracy over the logarithm of the budget. A solution budget of several rows is a line of its own. "
+    "Area: the mean accuracy over the logarithm of the budget. In a grid, each solution budget is a line. "
     "Per doubling: points of accuracy gained with each doubling of the tokens used, by least squares, if three or more "
     "budgets used different numbers of tokens, the largest at least twice the smallest."
 )
@@ -161,7 +161,7 @@ def areas(found: Sequence[Line]) -> Table:
     if len({line.totals for line in found}) > 1:
         columns.insert(2, ("total budgets", lambda line: " to ".join(map(str, line.totals or ()))))
     if len({(line.model, line.method) for line in found}) < len(found):
-        columns.insert(2, ("solution budget", lambda line: str(line.solution_budget)))
+        columns.insert(2, ("solution budget", lambda line: str(line.solution_budget or "")))
     return _table("Over all budgets", OVER_ALL_BUDGETS, found, columns)
 
 

@@ -6,13 +6,12 @@ import torch
 from accelerate.utils import is_peft_model
 
 from e1_trl.errors import UserError
+from e1_trl.training.arguments import OF_A_WHOLE_BASE
 from e1_trl.training.config import E1Config
 
 # Types of adapters, and fields of their configurations.
 UNMERGED = ["ADALORA", "OSF", "TRAINABLE_TOKENS"]
 UNMERGED += ["layer_replication", "alora_invocation_tokens", "trainable_token_indices", "is_prompt_learning"]
-# Initialisations of LoRA that leave the base as it is; the others take a part out of it.
-OF_A_WHOLE_BASE = (True, False, "gaussian", "orthogonal", "eva")
 
 
 def check_adapter(args: E1Config, config: Any) -> None:
@@ -28,17 +27,17 @@ def check_adapter(args: E1Config, config: Any) -> None:
         what = name if name in UNMERGED else f"{name} with {found[0]}"
         raise UserError(f"the adapter is {what}, which cannot be merged into the weights that vLLM gets; train LoRA")
     bias = getattr(config, "bias", "none")
-    start = getattr(config, "init_lora_weights", True)
+    start = str(getattr(config, "init_lora_weights", True)).lower()
     if args.beta and (bias != "none" or start not in OF_A_WHOLE_BASE):
         raise UserError(f"beta compares with a base that bias {bias} or init_lora_weights {start} changes; unset it")
 
 
 def check_adapters(args: E1Config, model: Any) -> None:
-    """Raise a `UserError` for a model that trains nothing, or whose adapters `check_adapter` or vLLM refuses."""
-    if not any(each.requires_grad for each in model.parameters()):
-        raise UserError("no weight of the model is trained; load an adapter with is_trainable=True")
+    """Raise a `UserError` for a model with adapters that train nothing, or that `check_adapter` or vLLM refuses."""
     if not is_peft_model(model):
         return
+    if not any(each.requires_grad for each in model.parameters()):
+        raise UserError("no weight of the adapter is trained; load it with is_trainable=True")
     for config in model.peft_config.values():
         check_adapter(args, config)
         if isinstance(config.target_modules, set):

@@ -8,6 +8,8 @@ from e1_trl.budget import BudgetArguments
 
 # Names of fields that hold secrets, in recipes and in arguments of engines.
 SECRETS = {"token", "hf_token", "hub_token", "push_to_hub_token", "use_auth_token", "api_key", "password", "secret"}
+# Values of `init_lora_weights` that leave the base as it is; the others take a part out of it.
+OF_A_WHOLE_BASE = ("true", "false", "none", "gaussian", "orthogonal", "eva", "mica")
 ROUNDS_AWAY = (
     "16-bit weights have no fp32 master copy without DeepSpeed, so small updates are lost to rounding; set dtype to "
     "float32 (with bf16: true it still computes in bfloat16), or launch with DeepSpeed (accelerate_config: zero2)"

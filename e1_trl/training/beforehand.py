@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from accelerate.utils import is_peft_model
 from datasets import Dataset
+from peft import PeftConfig
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_utils import SaveStrategy
 
@@ -131,10 +132,9 @@ def check_advantage(args: E1Config, advantage: Advantage | None, rewards: Sequen
 def check_precision(args: E1Config, model: str | PreTrainedModel, adapter: Any = None) -> None:
     """Raise a `UserError` for weights of 16 bits without fp32 masters, which only DeepSpeed and FSDP keep.
 
-    The model is a name, or as it will be trained; with `adapter`, PEFT's configuration, one in fp32 is trained instead
-    of it, or refused as by `check_adapter`.
+    The model is a name, or as it will be trained; with `adapter`, PEFT's configuration, one in fp32 is trained instead.
     """
-    if adapter is not None:
+    if isinstance(adapter, PeftConfig):
         check_adapter(args, adapter)
     shards = bool(args.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
     if args.deepspeed_plugin is not None or shards or adapter is not None:
@@ -180,7 +180,7 @@ def warn_beforehand(args: E1Config, model: PreTrainedModel, rewards: Sequence[Re
             "top_p is %g: vLLM samples from another distribution than the trainer computes; set it to 1", args.top_p
         )
     if is_peft_model(model) and any(each.itemsize == 2 and not each.requires_grad for each in model.parameters()):
-        said = "vLLM gets the adapter merged into weights of 16 bits, where small changes round away"
+        said = "the adapter is merged for vLLM into weights of 16 bits: small changes round away, and the base drifts"
         logger.warning("%s; set dtype to float32, without DeepSpeed, which casts the weights", said)
     if args.mask_truncated_completions and args.loss_type in MEANS_OVER_ROWS:
         logger.warning(

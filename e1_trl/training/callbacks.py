@@ -65,7 +65,7 @@ class ResumedFields(TrainerCallback):
         if state.global_step == 0:
             return
         if len(getattr(given.get("model"), "peft_config", ())) > 1:
-            raise UserError("a PeftModel with beta cannot resume: its adapter is not loaded; give base and peft_config")
+            raise UserError("several adapters, as of a PeftModel with beta, cannot resume: give base and peft_config")
         state.compute_steps(args, state.max_steps)
         if self._own and args.optim.startswith("adamw"):
             given["optimizer"].param_groups[0]["weight_decay"] = args.weight_decay  # the second group has none

@@ -5,6 +5,7 @@ all of them.
 """
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
@@ -163,6 +164,8 @@ def _publishable(value: Any) -> Any:
         return {name: _publishable(held) for name, held in value.items() if name not in SECRETS}
     if isinstance(value, str) and os.path.exists(value):
         return Path(value).name
+    if isinstance(value, str):
+        return re.sub(r"(?<=://)[^/@\s]+@", "", value)  # name and password in an address
     return [_publishable(held) for held in value] if isinstance(value, list) else value
 
 

@@ -86,11 +86,13 @@ def check_state(checkpoint: Path, args: E1Config) -> None:
 
 
 def check_adapter_of(checkpoint: Path, adapter: Any) -> None:
-    """Raise a `UserError` if a recipe's adapter (PEFT's configuration, or none) is not the one of a checkpoint."""
+    """Raise a `UserError` if a recipe's adapter (PEFT's configuration, or none) is not that of a checkpoint."""
     file = checkpoint / "adapter_config.json"
-    saved = json.loads(file.read_text()) if file.exists() else {}
-    if bool(saved) != (adapter is not None):
-        raise UserError(f"{checkpoint} holds {'an' if saved else 'no'} adapter; set use_peft as that training had it")
+    if not file.exists():
+        return
+    if adapter is None:
+        raise UserError(f"{checkpoint} holds an adapter; set use_peft as that training had it")
+    saved = json.loads(file.read_text())
     own = {name: getattr(adapter, name, None) for name in SCALE}
     if other := [name for name in SCALE if saved.get(name, own[name]) != own[name]]:
         found = ", ".join(f"{name} {saved[name]}" for name in other)

@@ -105,6 +105,7 @@ def test_a_card_goes_only_to_where_its_weights_are(hub: Hub, tmp_path: Path) -> 
         "last-checkpoint/model.safetensors": b"",
         "e1/results-old.md": b"",
         "config.json": b"{}",
+        "quantized.gguf": b"",
     }
     hub.add("someone/e1", old)
     check_weights(tmp_path, "someone/e1", None)

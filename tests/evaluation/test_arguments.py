@@ -92,7 +92,7 @@ def test_models_that_cannot_be_evaluated_together_are_one_line(arguments: list[s
         (["--engine_args", '{"hf_token": "hf_x"}'], "engine_args has hf_token, which would stand in the report"),
         (
             ["--base_url", "http://me:pass@host:8000/v1"],
-            "base_url is 'http://me:pass@host:8000/v1'; it must be a text, as http:",
+            "^base_url holds a name or password, which the",
         ),
     ],
 )

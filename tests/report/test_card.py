@@ -115,6 +115,7 @@ def test_numbers_that_are_not_this_models_are_refused_and_the_card_is_left(check
         "not an evaluation": [evaluation(tmp_path / "mixed", own, thinking_from="abc")],
         "was sampled with logit_bias, not": [evaluation(tmp_path / "biased", own, logit_bias={"1": -100.0})],
         "was sampled with quantization, not": [evaluation(tmp_path / "fp8", own, engine={"quantization": "fp8"})],
+        "with hf_config_path, not": [evaluation(tmp_path / "other_config", own, engine={"hf_config_path": "a"})],
         "is a second evaluation on gsm8k": [evaluation(tmp_path / name, own) for name in ("one", "two")],
         "torn has no run.json, which says": [torn],
         "nothing is not an evaluation, and contains none": [tmp_path / "nothing"],

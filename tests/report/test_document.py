@@ -10,6 +10,7 @@ import pytest
 from fabricated import CONDITIONS, cell, right, stored
 
 from e1_trl.answers import kinds
+from e1_trl.atomic import StoreError, locked
 from e1_trl.errors import UserError
 from e1_trl.report import samples
 from e1_trl.report.command import main
@@ -258,6 +259,8 @@ def test_grading_anew_changes_the_stored_answers_within_the_time_that_they_had(
     found = samples.read(folder)
     assert (found["outcome"] == "correct").tolist() == (found["problem"] == 0).tolist()
     assert results["rows"][0]["accuracy"] == 0.1
+    with locked(folder), pytest.raises(StoreError, match=rf"^another process evaluates into {folder}"):
+        main([str(folder), "--regrade"])
 
 
 def test_a_report_on_programs_has_their_outcomes_and_says_that_they_have_no_majority(tmp_path: Path) -> None:

@@ -137,6 +137,9 @@ def test_rows_of_other_solution_budgets_are_lines_of_their_own() -> None:
     assert found[0] == line and [each.solution_budget for each in found] == [32, 8]
     table = areas(found)
     assert [row[2] for row in table.rows] == ["32", "8"] and table.header[2] == "solution budget"
+    both = ((16, 16), (32, 32), (64, 64), (128, 64))  # no grid
+    (merged,) = lines(measured(*(cell(right(4, 10), *budget) for budget in both)))
+    assert merged.totals == (32, 192) and areas([merged]).rows[0][2] == "40.0%"
     alone, among = (differing(*rows, cut) for rows in (wide, [*narrow, *wide]))
     assert alone == among and [each.alike for each in alone] == ["budget", "tokens used"]
 

@@ -101,8 +101,9 @@ def test_an_adapter_that_cannot_be_merged_or_changes_the_reference_is_refused_by
 
 
 def test_a_model_of_which_nothing_is_trained_is_refused_and_an_adapters_file_is_always_the_same(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"^no weight of the model is trained; load an adapter with is_trainable=True"):
-        check_model(config(), small().requires_grad_(False))
+    check_model(config(), small().requires_grad_(False))
+    with pytest.raises(UserError, match=r"^no weight of the adapter is trained; load it with is_trainable=True"):
+        check_model(config(), adapted(small()).requires_grad_(False))
     model = get_peft_model(small(), LoraConfig(r=2, target_modules=["v_proj", "q_proj", "o_proj"]))
     check_model(config(), model)
     model.save_pretrained(tmp_path)

@@ -45,6 +45,8 @@ def test_it_has_what_file_and_command_line_say_but_nothing_that_is_ones_own(tmp_
     assert recipe == {**written, **changed}
     joined = [f"--config={file}", *OVERRIDES]
     assert resolved(joined, parse_recipe(joined)) == recipe
+    asked = [*argv, "--vllm_mode", "server", "--vllm_server_base_url", "http://me:word@host:8000/a@b"]
+    assert resolved(asked, parse_recipe(asked))["vllm_server_base_url"] == "http://host:8000/a@b"
 
     again = tmp_path / "again.yaml"
     again.write_text(yaml.safe_dump(recipe))
