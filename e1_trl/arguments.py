@@ -39,6 +39,11 @@ def option(default: Any, help: str, **metadata: str) -> Any:
     return field(default=default, metadata=described)
 
 
+SECRETS = {"token", "hf_token", "hub_token", "push_to_hub_token", "use_auth_token", "api_key", "password", "secret"}
+# Values of `init_lora_weights` that leave the base as it is; the others take a part out of it.
+OF_A_WHOLE_BASE = ("true", "false", "none", "gaussian", "orthogonal", "eva", "mica")
+
+
 @dataclass(frozen=True)
 class Within:
     """Limits of a number, both inclusive; with `above`, the lower one is exclusive."""
@@ -185,3 +190,11 @@ def find(name: str, known: Mapping[str, Found], what: str, kind: type[Found] | N
         expected = f"{kind.__module__}.{kind.__qualname__}"
         raise UserError(f"the {what} {name!r} is of type {type(found).__name__}; expected {expected}")
     return found
+
+
+def secrets_in(value: Any) -> list[str]:
+    """Return the names of fields, at any depth, that hold a secret."""
+    if isinstance(value, dict):
+        own = [str(name) for name, held in value.items() if name in SECRETS and isinstance(held, str)]
+        return own + secrets_in(list(value.values()))
+    return [name for held in value for name in secrets_in(held)] if isinstance(value, list) else []

@@ -11,9 +11,9 @@ from huggingface_hub import snapshot_download
 from transformers.utils import cached_file, extract_commit_hash, has_file
 from transformers.utils.peft_utils import find_adapter_config_file
 
+from e1_trl.arguments import OF_A_WHOLE_BASE
 from e1_trl.checkpoints.budget_file import find_file
 from e1_trl.errors import UserError, user_errors
-from e1_trl.training.arguments import OF_A_WHOLE_BASE
 
 ORIGIN = "e1/origin.json"  # of a trained model: its base, and the commit of the base on the Hub
 

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from e1_trl.answers.programs.livecodebench import PAPERS_WINDOW, Window
-from e1_trl.arguments import Count, Fraction, Natural, Share, Url, Within, option
+from e1_trl.arguments import Count, Fraction, Natural, Share, Url, Within, option, secrets_in
 from e1_trl.budget import BudgetArguments
 from e1_trl.command_line import CommandParser, json_object
 from e1_trl.errors import UserError
 from e1_trl.evaluation.methods import METHODS, MIXED, MethodOptions
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import BENCHMARKS, find_benchmark
-from e1_trl.training.arguments import secrets_in
 
 RESPONSE = 32_768  # tokens of an answer without a budget: `--max-length` of the authors' script; the paper says 24K
 MAX_BIAS = 100  # vLLM's server clips larger ones

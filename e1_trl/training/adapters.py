@@ -5,12 +5,11 @@ from typing import Any
 import torch
 from accelerate.utils import is_peft_model
 
+from e1_trl.arguments import OF_A_WHOLE_BASE
 from e1_trl.errors import UserError
-from e1_trl.training.arguments import OF_A_WHOLE_BASE
 from e1_trl.training.config import E1Config
 
-# Types of adapters, and fields of their configurations.
-UNMERGED = ["ADALORA", "OSF", "TRAINABLE_TOKENS"]
+UNMERGED = ["ADALORA", "OSF", "TRAINABLE_TOKENS"]  # types of adapters, and fields of their configurations
 UNMERGED += ["layer_replication", "alora_invocation_tokens", "trainable_token_indices", "is_prompt_learning"]
 
 

@@ -6,10 +6,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from e1_trl.arguments import Count, Positive, Share, Within, option
 from e1_trl.budget import BudgetArguments
 
-# Names of fields that hold secrets, in recipes and in arguments of engines.
-SECRETS = {"token", "hf_token", "hub_token", "push_to_hub_token", "use_auth_token", "api_key", "password", "secret"}
-# Values of `init_lora_weights` that leave the base as it is; the others take a part out of it.
-OF_A_WHOLE_BASE = ("true", "false", "none", "gaussian", "orthogonal", "eva", "mica")
 ROUNDS_AWAY = (
     "16-bit weights have no fp32 master copy without DeepSpeed, so small updates are lost to rounding; set dtype to "
     "float32 (with bf16: true it still computes in bfloat16), or launch with DeepSpeed (accelerate_config: zero2)"
@@ -94,11 +90,3 @@ class BudgetedTraining(BudgetArguments):
         "sampled",
         "Closes of the thinking that are trained on: sampled (by the model), all (forced closes as well), or none.",
     )
-
-
-def secrets_in(value: Any) -> list[str]:
-    """Return the names of fields, at any depth, that hold a secret."""
-    if isinstance(value, dict):
-        own = [str(name) for name, held in value.items() if name in SECRETS and isinstance(held, str)]
-        return own + secrets_in(list(value.values()))
-    return [name for held in value for name in secrets_in(held)] if isinstance(value, list) else []

@@ -14,12 +14,12 @@ from transformers.trainer_utils import HubStrategy, IntervalStrategy, SaveStrate
 from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_available
 from trl import GRPOConfig
 
-from e1_trl.arguments import check_fields, from_yaml, option
+from e1_trl.arguments import check_fields, from_yaml, option, secrets_in
 from e1_trl.budget import PROMPT, Budget, ThinkingClose
 from e1_trl.engines.engine import end_ids
 from e1_trl.errors import UserError, user_errors
 from e1_trl.marker import Marker
-from e1_trl.training.arguments import BudgetedTraining, TrlFields, secrets_in
+from e1_trl.training.arguments import BudgetedTraining, TrlFields
 from e1_trl.training.budgets import FIELDS, Budgets
 from e1_trl.training.launched import check_environment, check_launcher, is_alone
 from e1_trl.training.scoring import check_attention

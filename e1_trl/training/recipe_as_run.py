@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments
 
-from e1_trl.arguments import read_value
+from e1_trl.arguments import SECRETS, read_value
 from e1_trl.command_line import CommandParser, hints_of, names_in, read_entries
 from e1_trl.errors import UserError, user_errors
 from e1_trl.recipes import base_of, fields_of, processes_of
-from e1_trl.training.arguments import SECRETS
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.recipe_arguments import RecipeArguments
 

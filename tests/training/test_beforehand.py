@@ -205,7 +205,7 @@ def test_what_a_training_would_not_show_is_warned_of(caplog: pytest.LogCaptureFi
     assert "save_steps is 3, and a generation lasts 2 optimizer steps: " in warned(caplog, save_steps=3, **sizes)
     assert not warned(caplog, save_steps=4, **sizes)
     assert not warned(caplog, adapted(small()))
-    assert "where small changes round away" in warned(caplog, adapted(small()).bfloat16())
+    assert "small changes round away, and the base drifts" in warned(caplog, adapted(small()).bfloat16())
     warn_beforehand(config(), small(), [TRLS_REWARDS["think_format_reward"]], ["think"])
     assert "the rewards think see the whole completion" in caplog.text
 

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from e1_trl.arguments import Count, Positive
+from e1_trl.arguments import Count, Positive, secrets_in
 from e1_trl.atomic import write_atomically
 from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError
@@ -23,7 +23,7 @@ from e1_trl.plan.smoke.hour import PARTS, Hour, Part
 from e1_trl.processes import handle_ends
 from e1_trl.provenance import Provenance, installed_versions
 from e1_trl.report.markdown import table
-from e1_trl.training.arguments import GROSS, ROUNDS_AWAY, secrets_in
+from e1_trl.training.arguments import GROSS, ROUNDS_AWAY
 from e1_trl.training.cuda import visible_cards
 from e1_trl.versions import check_versions
 
