@@ -49,7 +49,7 @@ from e1_trl.training.launch import check_batch
 from e1_trl.training.lengths import warn_of_scaling
 from e1_trl.training.named_rewards import make_rewards
 from e1_trl.training.recipe_as_run import E1ScriptArguments, Recipe, fields_of_config, parse_recipe, resolved
-from e1_trl.training.resumption import check_adapter_of, check_output, find_checkpoint, step_of
+from e1_trl.training.resumption import check_output, check_same_adapter, find_checkpoint, step_of
 from e1_trl.training.rewards import Accuracy
 from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import BestCheckpoint, Validation
@@ -74,7 +74,7 @@ def prepare(
     if checkpoint is None:
         check_output(Path(args.output_dir), script_args.dry_run)
     else:
-        check_adapter_of(Path(checkpoint), adapter)
+        check_same_adapter(Path(checkpoint), adapter)
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # of this node
     workers = max(1, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)) // processes))
     grader = make_grader(script_args, workers)

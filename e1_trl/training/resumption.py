@@ -85,7 +85,7 @@ def check_state(checkpoint: Path, args: E1Config) -> None:
         )
 
 
-def check_adapter_of(checkpoint: Path, adapter: Any) -> None:
+def check_same_adapter(checkpoint: Path, adapter: Any) -> None:
     """Raise a `UserError` if a recipe's adapter (PEFT's configuration, or none) is not that of a checkpoint."""
     file = checkpoint / "adapter_config.json"
     if not file.exists():

@@ -24,7 +24,7 @@ from trl.trainer.utils import RepeatSampler
 from e1_trl.errors import UserError
 from e1_trl.train import find_server, main, make_adapter
 from e1_trl.training.dry_run import steps_of
-from e1_trl.training.resumption import check_adapter_of, check_output, find_checkpoint
+from e1_trl.training.resumption import check_output, check_same_adapter, find_checkpoint
 
 NANO = (
     *("--config", ROOT / "experiments" / "nano" / "recipe.yaml", "--model_name_or_path", BASE, "--use_cpu", "true"),
@@ -283,14 +283,14 @@ def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
 
 
 def test_an_adapter_is_resumed_with_the_scale_that_it_was_trained_with(tmp_path: Path) -> None:
-    check_adapter_of(tmp_path, None)
-    check_adapter_of(tmp_path, LoraConfig())
+    check_same_adapter(tmp_path, None)
+    check_same_adapter(tmp_path, LoraConfig())
     LoraConfig(r=8, lora_alpha=32).save_pretrained(tmp_path)
-    check_adapter_of(tmp_path, LoraConfig(r=8, lora_alpha=32, lora_dropout=0.1))
+    check_same_adapter(tmp_path, LoraConfig(r=8, lora_alpha=32, lora_dropout=0.1))
     with pytest.raises(UserError, match="holds an adapter; set use_peft"):
-        check_adapter_of(tmp_path, None)
+        check_same_adapter(tmp_path, None)
     with pytest.raises(UserError, match="has lora_alpha 32, use_rslora False, and would be read with another"):
-        check_adapter_of(tmp_path, LoraConfig(r=8, lora_alpha=64, use_rslora=True))
+        check_same_adapter(tmp_path, LoraConfig(r=8, lora_alpha=64, use_rslora=True))
 
 
 def test_an_adapter_has_no_dropout_and_a_plain_base(tmp_path: Path) -> None:
