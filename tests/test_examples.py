@@ -85,7 +85,7 @@ def test_a_reward_of_ones_own_is_trained_on(clone: Path) -> None:
 @pytest.mark.engine
 @pytest.mark.slow
 def test_a_file_of_ones_own_problems_is_evaluated(clone: Path) -> None:
-    text = run(clone, "examples/evaluate.py")
+    text = run_forked(clone, "examples/evaluate.py")
     accuracies = re.findall(r"^(?:32|64|128) +(\S+) +(\S+)$", text, re.MULTILINE)
     separate = [float(each) for each, _ in accuracies]
     assert len(separate) == 3 and sorted(separate) == separate and separate[0] < separate[2], text
@@ -104,7 +104,7 @@ def test_a_schedule_of_ones_own_shortens_the_thinking(clone: Path) -> None:
 @pytest.mark.engine
 @pytest.mark.slow
 def test_a_method_of_ones_own_shares_the_thinking_and_drops_unfinished_steps(clone: Path) -> None:
-    run(clone, "examples/method.py")
+    run_forked(clone, "examples/method.py")
     answers = pd.read_parquet(clone / "runs" / "examples" / "method" / "samples.parquet")
     answers = answers.set_index(["thinking_budget", "problem", "sample"])
     separate = answers[answers["method"] == "separate"]
@@ -118,7 +118,7 @@ def test_a_method_of_ones_own_shares_the_thinking_and_drops_unfinished_steps(clo
 @pytest.mark.engine
 @pytest.mark.slow
 def test_a_benchmark_of_ones_own_is_sampled_as_it_says(clone: Path) -> None:
-    run(clone, "examples/benchmark.py")
+    run_forked(clone, "examples/benchmark.py")
     rows = json.loads((clone / "runs" / "examples" / "benchmark" / "results.json").read_text())["rows"]
     assert {(row["problems"], row["samples"]) for row in rows} == {(64, 2)} and len(rows) == 2
 

@@ -21,8 +21,8 @@ from e1_trl.processes import forget_killed, kill_tree
 
 multiprocessing.set_forkserver_preload(
     [
-        *("e1_trl.train", "e1_trl.evaluation.evaluate", "e1_trl.engines.local", "e1_trl.serving.app"),
         *("vllm", "vllm.entrypoints.llm", "vllm.entrypoints.launchers.api_server.entry", "vllm.v1.engine.core"),
+        "tests.warm_imports",
     ]
 )
 
