@@ -85,7 +85,6 @@ class MathematicsGrader(Grader):
 
     @property
     def version(self) -> str:
-        """See `Grader`."""
         return grader_version(f"math-verify {version('math-verify')}", self.processes.time_limit)
 
     def close(self) -> None:
@@ -93,12 +92,11 @@ class MathematicsGrader(Grader):
         self.processes.close()
 
     def begin(self, solution: str, references: Sequence[str]) -> None:
-        """See `Grader`."""
         if (box := boxed_answer(solution)) is not None:
             self.processes.begin((box, True, tuple(references)))
 
     def works_out(self, answer: str, references: Sequence[str]) -> bool:
-        """See `Grader`; working is arithmetic in front of an equals sign, as in `6*8=48`."""
+        """See `Grader`: working is arithmetic in front of an equals sign, as in `6*8=48`."""
         return works_out(answer) and not any(map(works_out, references))
 
     def grade(

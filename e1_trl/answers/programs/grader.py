@@ -113,7 +113,6 @@ class ProgramGrader(Grader):
 
     @property
     def version(self) -> str:
-        """See `Grader`."""
         return grader_version(f"programs under Python {platform.python_version()}", self.limits)
 
     def close(self) -> None:
@@ -124,7 +123,6 @@ class ProgramGrader(Grader):
         self._begun = {}
 
     def begin(self, solution: str, references: Sequence[str]) -> None:
-        """See `Grader`."""
         (name,) = references
         self._begin(program(solution), name)
 

@@ -25,7 +25,7 @@ from hostile import LIMITS, ignoring
 from e1_trl.answers.programs.sandbox import box as boxes
 from e1_trl.answers.programs.sandbox import isolation
 from e1_trl.answers.programs.sandbox.box import Box
-from e1_trl.answers.programs.sandbox.command import ENVIRONMENT, START, Isolation, SandboxError, StartError, command
+from e1_trl.answers.programs.sandbox.command import ENVIRONMENT, START, Isolation, SandboxError, command
 from e1_trl.answers.programs.sandbox.filter import _exported
 from e1_trl.answers.programs.sandbox.process import End, Limits, Run
 
@@ -180,19 +180,18 @@ def test_a_box_that_dies_says_why(box: Box) -> None:
             run(broken, "print(1)")
 
 
-@pytest.mark.parametrize("error", [StartError("a box does not start: x"), SandboxError("a box has died: x")])
-def test_the_weaker_isolation_is_taken_with_the_reason_and_advice_only_about_a_start(
-    error: SandboxError, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_the_weaker_isolation_is_taken_with_the_reason_and_advice(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def attack(kind: Isolation) -> None:
         if kind is Isolation.NAMESPACES:
-            raise error
+            raise SandboxError("a box does not start: x")
 
     monkeypatch.setattr(isolation, "attack", attack)
     assert isolation.choose() is Isolation.LANDLOCK
     said = caplog.messages[0]
-    assert said.startswith(f"programs run with landlock, since {error}") and "\n" not in said
-    assert ("it needs unprivileged user namespaces" in said) is isinstance(error, StartError)
+    assert said.startswith("programs run with landlock, since a box does not start: x; it needs unprivileged user")
+    assert "\n" not in said
 
 
 ATTACKED = """

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from e1_trl.answers.programs.sandbox.command import ENVIRONMENT, Isolation, SandboxError, StartError, command
+from e1_trl.answers.programs.sandbox.command import ENVIRONMENT, Isolation, SandboxError, command
 from e1_trl.answers.programs.sandbox.inside import protocol
 from e1_trl.answers.programs.sandbox.process import End, Limits, Process, Run, last_line, readable
 
@@ -40,7 +40,7 @@ class Box:
     possible (`as_nobody` decides it): then the kernel limits its threads and protects files that only root may read.
 
     Raises:
-        StartError: the box does not start.
+        SandboxError: the box does not start.
     """
 
     def __init__(self, isolation: Isolation, as_nobody: bool | None = None):
@@ -49,36 +49,31 @@ class Box:
         self._user = NOBODY["user"] if as_nobody else -1
         self.isolation = isolation
         self._counts_alone = isolation is Isolation.NAMESPACES and _kernel() >= COUNTED_BY_NAMESPACE
-        self._controls: list[socket.socket] = []
-        descriptors = list[int]()
-        with contextlib.ExitStack() as theirs:
-            try:
-                for _ in range(2):
-                    ours, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                    ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-                    self._controls.append(ours)
-                    theirs.enter_context(other)
-                    descriptors.append(other.fileno())
-                self._process = subprocess.Popen(
-                    command(isolation, descriptors),
-                    stdin=subprocess.DEVNULL,
-                    # Pipes, as programs have: Python asks once, at its start, whether it can seek in its streams.
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    env=ENVIRONMENT,
-                    cwd="/",
-                    pass_fds=descriptors,
-                    start_new_session=True,
-                    **(NOBODY if as_nobody else {}),
-                )
-            except (OSError, SandboxError) as error:
-                for control in self._controls:
-                    control.close()
-                raise StartError(f"a box with {isolation} does not start: {error}") from error
+        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
+        self._controls = [ours for ours, _ in pairs]
+        descriptors = [theirs.fileno() for _, theirs in pairs]
+        try:
+            self._process = subprocess.Popen(
+                command(isolation, descriptors),
+                stdin=subprocess.DEVNULL,
+                # Pipes, as programs have: Python asks once, at its start, whether it can seek in its streams.
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=ENVIRONMENT,
+                cwd="/",
+                pass_fds=descriptors,
+                start_new_session=True,
+                **(NOBODY if as_nobody else {}),
+            )
+        except (OSError, SandboxError) as error:
+            raise SandboxError(f"a box with {isolation} does not start: {error}") from error
+        finally:
+            for _, theirs in pairs:
+                theirs.close()
         if not all(map(_is_ready, self._controls)):
             said = self._said()
             self.close()
-            raise StartError(f"a box with {isolation} does not start: {said or 'no answer'}")
+            raise SandboxError(f"a box with {isolation} does not start: {said or 'no answer'}")
 
     def __enter__(self) -> Self:
         return self
@@ -90,13 +85,10 @@ class Box:
         """Kill the box and everything that runs in it."""
         for control in self._controls:
             control.close()
-        if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):  # it has just ended, and SIGCHLD is ignored
-                os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        for pipe in (self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                pipe.close()
+        with self._process:  # closes its pipes and waits for it
+            if self._process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):  # it has just ended, and SIGCHLD is ignored
+                    os.killpg(self._process.pid, signal.SIGKILL)
 
     def _said(self) -> str:
         """Return the last line that the box itself wrote to stderr."""
@@ -175,6 +167,7 @@ def _kernel() -> tuple[int, ...]:
 
 
 def _is_ready(control: socket.socket) -> bool:
+    control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     control.settimeout(STARTED)
     try:
         return control.recv(len(protocol.READY)) == protocol.READY

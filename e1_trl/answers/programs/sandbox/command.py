@@ -30,10 +30,6 @@ class SandboxError(RuntimeError):
     """A box does not start, does not hold, or broke: never the program's fault."""
 
 
-class StartError(SandboxError):
-    """A box does not start."""
-
-
 class Isolation(enum.StrEnum):
     """Mechanisms that keep programs in a box, strongest first."""
 
