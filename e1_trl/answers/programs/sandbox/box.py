@@ -49,28 +49,27 @@ class Box:
         self._user = NOBODY["user"] if as_nobody else -1
         self.isolation = isolation
         self._counts_alone = isolation is Isolation.NAMESPACES and _kernel() >= COUNTED_BY_NAMESPACE
-        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
-        self._controls = [ours for ours, _ in pairs]
-        descriptors = [theirs.fileno() for _, theirs in pairs]
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._control.settimeout(STARTED)
         try:
             self._process = subprocess.Popen(
-                command(isolation, descriptors),
+                command(isolation, theirs.fileno()),
                 stdin=subprocess.DEVNULL,
                 # Pipes, as programs have: Python asks once, at its start, whether it can seek in its streams.
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=ENVIRONMENT,
                 cwd="/",
-                pass_fds=descriptors,
+                pass_fds=[theirs.fileno()],
                 start_new_session=True,
                 **(NOBODY if as_nobody else {}),
             )
         except (OSError, SandboxError) as error:
             raise SandboxError(f"a box with {isolation} does not start: {error}") from error
         finally:
-            for _, theirs in pairs:
-                theirs.close()
-        if not all(map(_is_ready, self._controls)):
+            theirs.close()
+        if not self._is_ready():
             said = self._said()
             self.close()
             raise SandboxError(f"a box with {isolation} does not start: {said or 'no answer'}")
@@ -83,12 +82,17 @@ class Box:
 
     def close(self) -> None:
         """Kill the box and everything that runs in it."""
-        for control in self._controls:
-            control.close()
+        self._control.close()
         with self._process:  # closes its pipes and waits for it
             if self._process.poll() is None:
                 with contextlib.suppress(ProcessLookupError):  # it has just ended, and SIGCHLD is ignored
                     os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _is_ready(self) -> bool:
+        try:
+            return self._control.recv(len(protocol.READY)) == protocol.READY
+        except TimeoutError:
+            return False
 
     def _said(self) -> str:
         """Return the last line that the box itself wrote to stderr."""
@@ -119,7 +123,6 @@ class Box:
         Raises:
             SandboxError: the box broke and is useless from now on.
         """
-        control = self._controls[protocol.NUMERIC in program]
         request = {
             "size": len(program),
             "cpu": limits.cpu * len(inputs),
@@ -128,11 +131,11 @@ class Box:
             "call": call,
         }
         try:
-            with contextlib.closing(Process(control, self._user)) as process:
+            with contextlib.closing(Process(self._control, self._user)) as process:
                 with contextlib.ExitStack() as given:
                     source, first, *later = [given.enter_context(readable(data)) for data in (program, *inputs)]
                     sent = [file.fileno() for file in (source, first, *process.theirs, *later)]
-                    socket.send_fds(control, [json.dumps(request).encode()], sent)
+                    socket.send_fds(self._control, [json.dumps(request).encode()], sent)
                 for end in process.theirs:  # so that the pipes end with the process
                     end.close()
                 yield process
@@ -164,12 +167,3 @@ def _tasks() -> int:
 
 def _kernel() -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
-
-
-def _is_ready(control: socket.socket) -> bool:
-    control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-    control.settimeout(STARTED)
-    try:
-        return control.recv(len(protocol.READY)) == protocol.READY
-    except TimeoutError:
-        return False

@@ -5,7 +5,6 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from e1_trl.answers.programs.sandbox import inside
@@ -37,8 +36,8 @@ class Isolation(enum.StrEnum):
     LANDLOCK = "landlock"
 
 
-def command(isolation: Isolation, controls: Sequence[int]) -> list[str]:
-    """Return the command that starts the zygotes of a box, whose sockets are at these descriptors.
+def command(isolation: Isolation, control: int) -> list[str]:
+    """Return the command that starts the zygote of a box, whose socket is at this descriptor.
 
     Raises:
         SandboxError: required software is not installed.
@@ -47,7 +46,7 @@ def command(isolation: Isolation, controls: Sequence[int]) -> list[str]:
         filters = [each.hex() for each in compiled()]
     except (ImportError, OSError, RuntimeError) as error:
         raise SandboxError(f"cannot filter system calls ({error}): install pyseccomp and libseccomp2") from error
-    channels = (*map(str, controls), *filters)
+    channels = (str(control), *filters)
     # A virtual environment's interpreter may be a copy, in a folder that no box shows.
     python = str(Path(sys._base_executable).resolve())  # type: ignore[attr-defined]
     options = [python, "-S", "-s", "-P", "-B", "-X", "utf8"]
