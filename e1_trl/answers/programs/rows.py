@@ -45,7 +45,7 @@ def read_answer(row: Mapping[str, Any], column: str, count: int) -> Suite:
         # LiveCodeBench compares exactly; the other sets allow for rounding.
         exact = isinstance(tests, list) and any(isinstance(test, dict) and test.get("testtype") for test in tests)
         return read_suite(tests, Rule.EXACT if exact else Rule.TOLERANT, _function_of(row)).chosen(count)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise UserError(f"the tests are no JSON: {error}") from error
     except ValueError as error:
         raise UserError(str(error)[:LONGEST]) from error  # it may quote megabytes of tests
