@@ -16,8 +16,7 @@ TRICKS = {
             10.2 + 8.6 → 18.8 | 100-1 → 99 | 3\cdot 4 → 12 | 3 \times 4 → 12 | 3*4 → 12 | 5 + 0 → 5 | 1 \cdot 5 → 5 |
             5 + 0x → 5 | --5 → 5 | -(-5) → 5 | 10.2 + 8.6 \text{ dollars} → 18.8 | $10.2 + $8.6 → 18.8 |
             10.2 + 8.6 → \$18.80 | 20\% + 8\% → 28\% | 4\times 10^3 + 10^3 → 5 \times 10^{3} | 10^3 \cdot 10^3 → 10^6 |
-            5\times 10^{2+1} → 5000 | 5 \times 10 → 50 | 2\frac{1}{2} + 1 → 3.5 | x = 2 + 3 → x = 5 |
-            1,000 + 500 → 1500
+            5\times 10^{2+1} → 5000 | 5 \times 10 → 50 | 2\frac{1}{2} + 1 → 3.5 | x = 2 + 3 → x = 5 | 1,000 + 500 → 1500
         """,
         W: r"10.2 + 8.7 → 18.8 | \text{about } 10.2 + 8.6 → 18.8",
     },
@@ -33,8 +32,7 @@ TRICKS = {
             \frac{84}{12} → 7 | 84/12 → 7 | 84:12 → 7 | 84 \div 12 → 7 | \frac{188}{10} → 18.8 |
             \frac{10.2 + 8.6}{1} → 18.8 | \frac{37.6}{2} → 18.8 | \frac{1}{2} \cdot \frac{1}{2} → \frac{1}{4} |
             \frac{\frac{1}{2}}{3} → \frac{1}{6} | 1 - \frac{1}{3} → \frac{2}{3} | 12\frac{84}{12} → 19 |
-            2\frac{2}{4} → 2.5 | 0.5+0.25 → 1.5/2 | \frac{0.5+1}{2} → \frac{1.5}{2} | 1.5/2 → \frac{3}{4} |
-            1.5/2 → 0.75
+            2\frac{2}{4} → 2.5 | 0.5+0.25 → 1.5/2 | \frac{0.5+1}{2} → \frac{1.5}{2} | 1.5/2 → \frac{3}{4} | 1.5/2 → 0.75
         """,
         C: r"""
             \frac{94}{5} → 18.8 | x = 15/4 → 3.75 | \frac{4}{6} → \frac{2}{3} | 4/6 → 2/3 | 3:4 → \frac{3}{4} |
@@ -63,9 +61,9 @@ TRICKS = {
     "several answers": {
         W: r"""
             3, 4, 5 → 4 | 3 \text{ or } 4 → 4 | 4 or 5 → 4 | 4; 5 → 4 | 4 \quad 5 → 4 | \{1, 2, 3, 4\} → 4 |
-            4 \text{ perhaps } 5 \text{ perhaps} → 4 |
-            [0, 10] → 5 | (4, 6) → 5 | \pm 4 → 4 | 4 → \pm 4 | \begin{pmatrix} 4 & 5 \end{pmatrix} → 4 |
-            4}\boxed{5 → 4 | 4} \text{ or } \boxed{5 → 4 | \{1,2,3\} \cap \{3,5\} → 3
+            4 \text{ perhaps } 5 \text{ perhaps} → 4 | [0, 10] → 5 | (4, 6) → 5 | \pm 4 → 4 | 4 → \pm 4 |
+            \begin{pmatrix} 4 & 5 \end{pmatrix} → 4 | 4}\boxed{5 → 4 | 4} \text{ or } \boxed{5 → 4 |
+            \{1,2,3\} \cap \{3,5\} → 3
         """,
         Outcome.UNPARSEABLE: r"\begin{cases} 4 \\ 5 \end{cases} → 4",
         U: r"4 \text{ apples and 5 pears} → 4",
@@ -89,9 +87,7 @@ TRICKS = {
         """,
     },
     "expressions": {
-        C: r"""
-            \frac{2\pi}{4} → \frac{\pi}{2} | y - 2x - 1 = 0 → y = 2x + 1 | 2 - i → -i + 2
-        """,
+        C: r"\frac{2\pi}{4} → \frac{\pi}{2} | y - 2x - 1 = 0 → y = 2x + 1 | 2 - i → -i + 2",
     },
     "what is left of an expression": {
         U: r"""

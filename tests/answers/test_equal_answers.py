@@ -17,12 +17,8 @@ grader = pytest.fixture(scope="module")(patient)
 # By verdict, what is boxed → the accepted answer, an expression: algebra is free, arithmetic is not, numbers are exact.
 EXPRESSIONS = {
     "spaces for the eye": {
-        C: r"""
-            \,6\pi\, → 6\pi | 6\pi\; → 6\pi | \;\frac12\sqrt3\,. → \frac{\sqrt3}{2} | \,(1,\pi)\, → (1,\pi)
-        """,
-        W: r"""
-            \,7\pi\, → 6\pi
-        """,
+        C: r"\,6\pi\, → 6\pi | 6\pi\; → 6\pi | \;\frac12\sqrt3\,. → \frac{\sqrt3}{2} | \,(1,\pi)\, → (1,\pi)",
+        W: r"\,7\pi\, → 6\pi",
     },
     "sums and products": {
         U: r"""
@@ -177,8 +173,7 @@ SPELLINGS = {
         """,
         W: r"""
             \textbf{(B) } 7 → C | \textbf{(B) } 7 → 8 | \textbf{(C) } 7 → \textbf{(B) } 7 |
-            \textbf{(A)} \textbf{(B)} 7 → B | (A) B → B | (B)(x+1) → x+1 |
-            \text{(C) Vitamin B} → B | \text{B} + 7 → B
+            \textbf{(A)} \textbf{(B)} 7 → B | (A) B → B | (B)(x+1) → x+1 | \text{(C) Vitamin B} → B | \text{B} + 7 → B
         """,
         U: r"\textbf{(B) } 3 + 4 → 7",
     },

@@ -5,12 +5,11 @@ import pickle
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import wait
 from typing import Any
 
 import pytest
-from boxed import boxed, fenced, named, outcome
+from boxed import boxed, fenced, named, opened, outcome
 from conftest import DATA
 
 from e1_trl.answers.grade import Outcome
@@ -69,10 +68,7 @@ def test_the_program_is_the_last_closed_block_of_python(solution: str, expected:
     assert program(solution) == expected
 
 
-@pytest.fixture(scope="module")
-def grader() -> Iterator[ProgramGrader]:
-    with boxed() as opened:
-        yield opened
+grader = pytest.fixture(scope="module")(opened)
 
 
 INCREMENT = {"inputs": ["1\n", "22\n", "333\n"], "outputs": ["2\n", "23\n", "334\n"]}

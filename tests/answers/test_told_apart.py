@@ -27,9 +27,9 @@ CASES = {
             P(\text{even}) = \frac{1}{2} → \frac12 | V_{\text{max}} = \frac{5}{2} → 2.5 | \det A = 5 → 5 |
             \text{Area} = 5\pi \text{ cm}^2 → 5\pi | \text{Speed} = 5 \text{ m/s} → 5 |
             V_{\text{max}} = 5 \text{ V} → 5 | k_{\max} = 5 → 5 | n(A\cup B) = 5 → 5 |
-            P(A \mid B) = \frac{1}{2} → \frac12 |
-            15\mbox{ cm}^2 → $15\mbox{ cm}^2$ | 0.06 → $$0.06 \text{ yuan}$$ | $P(\text{even}) = \frac12$ → \$0.5 |
-            \therefore x = 5 → 5 | 2 \text{ cm}, 3 \text{ cm} → 2, 3 | 5 → 5 \text{ OR } 6 | 6 → 5 \text{ OR } 6
+            P(A \mid B) = \frac{1}{2} → \frac12 | 15\mbox{ cm}^2 → $15\mbox{ cm}^2$ | 0.06 → $$0.06 \text{ yuan}$$ |
+            $P(\text{even}) = \frac12$ → \$0.5 | \therefore x = 5 → 5 | 2 \text{ cm}, 3 \text{ cm} → 2, 3 |
+            5 → 5 \text{ OR } 6 | 6 → 5 \text{ OR } 6
         """,
         W: r"""
             \sqrt{3}\text{; the answer is }\sqrt{2} → \sqrt{3} | \pi \text{ cm or } 2\pi \text{ cm} → \pi |
@@ -43,8 +43,8 @@ CASES = {
             50 → 50 cm | 2ba → 2ab | G m M → M m G | 20 → 20 seconds | (1+r)^T P → P(1+r)^T | 2^T → 2^T
         """,
         W: r"""
-            2 → 2t | 2c → 2t | 2 → 2ab | a → a b c | r → r s t |
-            \pi r^2 → \pi r^{2}h | 10s → 10t | 2 → 2^T | P(1+r) → P(1+r)^T | A → A^T
+            2 → 2t | 2c → 2t | 2 → 2ab | a → a b c | r → r s t | \pi r^2 → \pi r^{2}h | 10s → 10t | 2 → 2^T |
+            P(1+r) → P(1+r)^T | A → A^T
         """,
     },
     "capitals and primes": {
@@ -69,17 +69,13 @@ CASES = {
             \sum_{k=0}^\infty x^k=\frac{1}{1-x} → \frac{1}{1-x} | $4x+1$\text{ cm} → 4x+1 | 10\text{ g} → 10g |
             5 → x = 5 cm | 6\text{ m} → 6 | 2x \text{ cm}^2 → 2x
         """,
-        W: r"""
-            \pi r^2h → \pi r^2 | x-2m → x-2 | \frac{a}{b}c → \frac{a}{b} | e^{x}c → e^{x} | x^{2}m → x^{2}
-        """,
+        W: r"\pi r^2h → \pi r^2 | x-2m → x-2 | \frac{a}{b}c → \frac{a}{b} | e^{x}c → e^{x} | x^{2}m → x^{2}",
     },
     "ranges, lists and choices": {
         C: r"""
             x \in \{2,5\} → 2, 5 | x=2 \text{ or } x=5 → 2, 5 | 2<x<5 → (2,5) | (2,5) → 2<x<5 | (B) 7 → B |
-            \text{(D) Both A and B.} → D |
-            \textbf{(D)}\ 37^\circ C. → D |
-            (B) P(A) = 3 → B | \langle 1,2\rangle → \langle 1, 2 \rangle |
-            \langle 1,\frac12\rangle → \langle 1,0.5\rangle |
+            \text{(D) Both A and B.} → D | \textbf{(D)}\ 37^\circ C. → D | (B) P(A) = 3 → B |
+            \langle 1,2\rangle → \langle 1, 2 \rangle | \langle 1,\frac12\rangle → \langle 1,0.5\rangle |
             \lbrace 1,2\rbrace → \{1,2\} | 5=x → x=5 | -1=k → k=-1 | \text{A, C, D} → A, C, D | 5 → 5^\circ
         """,
         W: r"""
@@ -93,9 +89,7 @@ CASES = {
             5:05\text{ PM} → 5:05(PM) | A) → A | \text{Option A} → A | \text{Answer: B} → B |
             2.5 \text{ million} → 2500000 | \$2.5 \text{ million} → \$2{,}500{,}000 | 2500000 → 2.5 million
         """,
-        W: r"""
-            3:30 AM → 3:30 PM | 3:31 → 3:30 PM | \text{Option B} → A | 2.5 billion → 2500000
-        """,
+        W: r"3:30 AM → 3:30 PM | 3:31 → 3:30 PM | \text{Option B} → A | 2.5 billion → 2500000",
     },
     "spellings of physics and economics": {
         C: r"""

@@ -1,6 +1,5 @@
 """Programs in boxes: they do what they may, no more, and leave nothing behind."""
 
-import contextlib
 import functools
 import os
 import socket
@@ -121,21 +120,6 @@ def test_a_guarded_main_program_does_not_run_where_a_function_is_called(box: Box
     assert box.run(source, NO_ARGUMENTS, LIMITS, call="f").answer == b"1"
 
 
-LOOK_ALIKES = {
-    "equals everything": "class X:\n    def __eq__(self, other): return True\ndef f(): return X()",
-    "a class that lies": "class X:\n    __class__ = int\ndef f(): return X()",
-    "numpy by name only": "class X:\n    def tolist(self): return self\nX.__module__ = 'numpy'\ndef f(): return X()",
-    "a list within itself": "def f():\n    x = []\n    x.append(x)\n    return x",
-    "nothing at all": "import os\ndef f(): os._exit(0)",
-}
-
-
-@pytest.mark.parametrize("name", LOOK_ALIKES)
-def test_only_plain_values_come_back(box: Box, name: str) -> None:
-    ran = box.run(LOOK_ALIKES[name].encode(), NO_ARGUMENTS, LIMITS, call="f")
-    assert ran.answer == b"" and (ran.end is not End.EXITED or name == "nothing at all")
-
-
 @pytest.mark.slow
 def test_processor_time_counts_and_waiting_does_not(box: Box) -> None:
     limits = Limits(cpu=1.0, wall=60.0, memory=2**28, output=2**16)
@@ -160,16 +144,6 @@ def test_nothing_is_left_of_programs_or_boxes(box: Box) -> None:
         assert len(of_boxes()) == inside
     assert (len(of_boxes()), len(os.listdir("/proc/self/fd"))) == (before, open_before)
     assert Path("/proc/mounts").read_text() == mounts
-
-
-def test_a_box_that_breaks_says_so(box: Box) -> None:
-    with Box(box.isolation) as broken:
-        for process in psutil.Process(broken._process.pid).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):  # it went with the one before
-                process.kill()
-        broken._process.kill()
-        with pytest.raises(SandboxError):
-            run(broken, "print(1)")
 
 
 def test_a_box_that_dies_says_why(box: Box) -> None:
