@@ -158,11 +158,7 @@ KINDS = {"mathematics": MATHEMATICS, "programs": PROGRAMS}
 
 
 def kind_of(grader: str) -> AnswerType:
-    """Return the type of answers for the name of a grader: one of `KINDS`, or a module, also in the working directory.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Return the type of answers of a grader: one of `KINDS`, or of a module, also in the working directory."""
     if grader in KINDS:
         return KINDS[grader]
     try:
@@ -174,11 +170,7 @@ def kind_of(grader: str) -> AnswerType:
 
 
 def make_grader(arguments: GradingArguments, workers: int) -> Grader:
-    """Make the grader that the arguments name, with this many processes.
-
-    Raises:
-        UserError: this machine allows no sandbox for programs.
-    """
+    """Make the grader that the arguments name, with this many processes."""
     grader = arguments.answer_type.grader(arguments, workers)
     if arguments.grader not in KINDS:  # the version changes with the module's file, or with all files of a package
         file = Path(str(sys.modules[arguments.grader].__file__))

@@ -68,7 +68,6 @@ RETURNED = {
     "tuples in tuples": ("def f(n): return ((1, (2,)),)", "[[1, [2]]]"),
     "integers as keys": ("def f(n): return {n: 'x'}", '{"dict": [[3, "x"]]}'),
     "what only a fresh module makes": ("seen = []\ndef f(n): seen.append(n); return len(seen)", "1"),
-    "a long integer": ("def f(n): return 10**5000 + n", "1" + "0" * 4999 + "3"),
     "a set of long integers": ("def f(n): return {10**5000 + n}", '{"set": [1' + "0" * 4999 + "3]}"),
 }
 

@@ -35,6 +35,7 @@ SLOWED = 4  # times that a busy machine may slow a program down
 WAITING = 1
 WAITING_EACH = 1 / 60
 LIMITED = (Outcome.TIMED_OUT, Outcome.TOO_MUCH_OUTPUT)  # final; memory is not, since earlier tests may hold some of it
+ENCODING = ("utf-8", "surrogatepass")
 DRAW = random.SystemRandom()  # neither a program nor a training seed can predict it
 
 
@@ -158,10 +159,6 @@ class ProgramGrader(Grader):
         ]
 
 
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
 class _Boxes:
     """A pool of grading threads, each with a box that opens at its first program."""
 
@@ -195,7 +192,7 @@ class _Boxes:
         """
         with self._reading:  # so that one of several waiting threads reads the suite
             suite = self._suite(name)
-        program = _bytes(source)
+        program = source.encode(*ENCODING)
         outcome, doubtful = self._tested(program, suite, suite.cases, limits, TOGETHER)
         if doubtful and outcome not in LIMITED:
             alone, _ = self._tested(program, suite, [DRAW.choice(doubtful)], limits, 1)
@@ -219,7 +216,8 @@ class _Boxes:
         while passed < len(cases):
             group = cases[passed : passed + together]
             try:
-                with self._box().start(program, [_bytes(case.input) for case in group], limits, suite.call) as process:
+                inputs = [case.input.encode(*ENCODING) for case in group]
+                with self._box().start(program, inputs, limits, suite.call) as process:
                     for place, case in enumerate(group):
                         if process.ended:  # it could not be reset: the rest run alone
                             together = 1

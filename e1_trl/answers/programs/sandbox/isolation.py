@@ -72,11 +72,7 @@ def what_is_lacking(isolation: Isolation) -> str | None:
 
 
 def attack(isolation: Isolation) -> None:
-    """Run the attacks and two harmless programs in a box of this kind.
-
-    Raises:
-        SandboxError: the box does not start, an attack succeeds, or a harmless program fails.
-    """
+    """Run the attacks and two harmless programs in a box of this kind."""
     with (
         tempfile.TemporaryDirectory(prefix="e1_trl_") as folder,
         socket.create_server(("127.0.0.1", 0)) as server,
