@@ -22,27 +22,23 @@ EXPRESSIONS = {
     },
     "sums and products": {
         U: r"""
-            \frac{60}{360}\cdot\pi\cdot6^2 → 6\pi | 2(3\pi) → 6\pi | \pi\cdot(-2)\cdot(-3) → 6\pi | 7\pi-\pi → 6\pi |
-            \frac{\pi}{2}+\frac{\pi}{3} → \frac{5\pi}{6} | 1/2+1/3+\sqrt2 → \frac56+\sqrt2 | 2^{9}\cdot 2 → 2^{10} |
-            \sqrt{8}+\sqrt{18} → 5\sqrt{2} | x+x+2 → 2x+2 | \frac{5\cdot 4}{2}\pi → 10\pi | 6\pi + 0x → 6\pi |
+            \frac{60}{360}\cdot\pi\cdot6^2 → 6\pi | \pi\cdot(-2)\cdot(-3) → 6\pi |
+            \frac{\pi}{2}+\frac{\pi}{3} → \frac{5\pi}{6} | 1/2+1/3+\sqrt2 → \frac56+\sqrt2 |
+            \sqrt{8}+\sqrt{18} → 5\sqrt{2} | \frac{5\cdot 4}{2}\pi → 10\pi | 6\pi + 0x → 6\pi |
             6\pi\cdot\frac{x}{x} → 6\pi | 2\cdot3\pi \text{ cm} → 6\pi
         """,
-        C: r"""
-            2\sqrt{3} → 2\sqrt{3} | 6\pi → 6\pi | x+2-3\sqrt 2 → x - 3\sqrt{2} + 2 | x\cdot x → x^2 |
-            \sqrt{2}+\sqrt{3} → \sqrt{3}+\sqrt{2} | (1+\sqrt2)^2 → 3+2\sqrt2
-        """,
+        C: r"2\sqrt{3} → 2\sqrt{3} | x+2-3\sqrt 2 → x - 3\sqrt{2} + 2 | \sqrt{2}+\sqrt{3} → \sqrt{3}+\sqrt{2}",
     },
     "quotients, powers and roots": {
         U: r"""
-            \frac{12\pi}{2} → 6\pi | 12\pi/2 → 6\pi | \frac{1}{2}\cdot12\pi → 6\pi | \frac{1.5\pi}{2} → \frac{3\pi}{4} |
-            \frac{\sqrt{3}}{4}\cdot 10^2 → 25\sqrt{3} | 50\%\cdot12\pi → 6\pi | x^{4/2} → x^2 | 6^2 n → 36n |
-            \sqrt[3]{8}\pi → 2\pi | \sqrt{36\pi^2} → 6\pi | \sqrt{2^2+4^2-2\cdot2\cdot4\cos\frac{\pi}{3}} → 2\sqrt3 |
-            \sqrt{3}\cdot\sqrt{12}\pi → 6\pi | (\sqrt7-1)(\sqrt7+1)\pi → 6\pi | \sqrt{10}\cdot\sqrt{5} → 5\sqrt{2}
+            \frac{12\pi}{2} → 6\pi | \frac{1}{2}\cdot12\pi → 6\pi | \frac{\sqrt{3}}{4}\cdot 10^2 → 25\sqrt{3} |
+            50\%\cdot12\pi → 6\pi | x^{4/2} → x^2 | \sqrt[3]{8}\pi → 2\pi |
+            \sqrt{2^2+4^2-2\cdot2\cdot4\cos\frac{\pi}{3}} → 2\sqrt3 | \sqrt{3}\cdot\sqrt{12}\pi → 6\pi |
+            (\sqrt7-1)(\sqrt7+1)\pi → 6\pi | \sqrt{10}\cdot\sqrt{5} → 5\sqrt{2}
         """,
         C: r"""
-            \sqrt{12} → 2\sqrt{3} | \frac{3}{\sqrt3} → \sqrt{3} | 3\cdot 10^5\pi → 300000\pi | 1.5e1\pi → 15\pi |
-            \sqrt{\frac{3}{4}} → \frac{\sqrt3}{2} | 10/2^n → \frac{10}{2^n} | \frac{1}{2}(3^n-1) → \frac{3^n-1}{2} |
-            36n → 36n
+            \sqrt{12} → 2\sqrt{3} | 3\cdot 10^5\pi → 300000\pi | 1.5e1\pi → 15\pi |
+            \sqrt{\frac{3}{4}} → \frac{\sqrt3}{2} | 10/2^n → \frac{10}{2^n} | 36n → 36n
         """,
     },
     "functions of numbers": {
@@ -51,8 +47,8 @@ EXPRESSIONS = {
             \arctan(1) → \frac{\pi}{4} | \pi\log_2 64 → 6\pi | \pi\ln e^6 → 6\pi | \pi e^{\ln 6} → 6\pi | 3!\pi → 6\pi |
             \pi\max(6,3) → 6\pi | \pi\gcd(12,18) → 6\pi | \pi\operatorname{lcm}(2,3) → 6\pi | \pi\Gamma(4) → 6\pi |
             \pi\binom{4}{2} → 6\pi | \pi\dbinom{4}{2} → 6\pi | \pi\binom{\sqrt{16}}{2} → 6\pi |
-            \pi{4 \choose 2} → 6\pi | \pi\sum_{k=1}^3 k → 6\pi | \pi\begin{vmatrix}2&0\\0&3\end{vmatrix} → 6\pi |
-            \frac{5!}{3!}\pi → 20\pi | |1-\sqrt2| → \sqrt2-1 | x\lcm(2,3) → 6x
+            \pi{4 \choose 2} → 6\pi | \pi\sum_{k=1}^3 k → 6\pi | \frac{5!}{3!}\pi → 20\pi | |1-\sqrt2| → \sqrt2-1 |
+            x\lcm(2,3) → 6x
         """,
         C: r"""
             \ln 4 → 2\ln 2 | \log_2 5 → \frac{\ln 5}{\ln 2} | \arctan 2 → \arctan(2) | \frac{n(n-1)}{2} → \binom{n}{2} |
@@ -63,21 +59,20 @@ EXPRESSIONS = {
     "parts": {
         U: r"""
             (17\cdot3-2,\sqrt2) → (49,\sqrt2) | \{1+2, \pi\} → \{3,\pi\} | (6/2, \pi) → (3,\pi) |
-            (\sqrt9, \pi) → (3,\pi) | (3, \frac{2\pi}{2}) → (3,\pi) | [\log_2 8, \pi] → [3,\pi] |
-            (\frac12, \frac42, \pi) → (\frac12, 2, \pi) | (\frac12, \frac42) → (\frac12, 2) |
-            (2^{10}, \sqrt{25}) → (2^{10}, 5) | x \in [1+2, \infty) → [3,\infty) | 1+2\le x\le 4\pi → [3, 4\pi] |
-            (3, \pi - \frac{\pi}{2}) → (3, \frac{\pi}{2}) | \mathbb{R}\setminus\{3-2\} → (-\infty,1)\cup(1,\infty)
+            (3, \frac{2\pi}{2}) → (3,\pi) | [\log_2 8, \pi] → [3,\pi] | (\frac12, \frac42, \pi) → (\frac12, 2, \pi) |
+            (\frac12, \frac42) → (\frac12, 2) | (2^{10}, \sqrt{25}) → (2^{10}, 5) | x \in [1+2, \infty) → [3,\infty) |
+            1+2\le x\le 4\pi → [3, 4\pi] | \mathbb{R}\setminus\{3-2\} → (-\infty,1)\cup(1,\infty)
         """,
-        C: r"(2^{10}, 5) → (2^{10}, 5) | [0, \sqrt{12}] → [0, 2\sqrt{3}]",
+        C: r"(2^{10}, 5) → (2^{10}, 5)",
     },
     "equations": {
-        U: r"x=2\cdot3\pi → x=6\pi | x - 6\pi = 0 → x=6\pi | x = 5\pi+\pi → x=6\pi | y = 2x + 1 + 2 → y = 2x+3",
-        C: r"6\pi = x → x = 6\pi | A = \pi \cdot 2^2 = 4\pi → 4\pi | y-1 = 2(x+1) → y=2x+3",
+        U: r"x=2\cdot3\pi → x=6\pi | x = 5\pi+\pi → x=6\pi | y = 2x + 1 + 2 → y = 2x+3",
+        C: r"6\pi = x → x = 6\pi | y-1 = 2(x+1) → y=2x+3",
     },
     "what the accepted answer leaves, too": {
         C: r"""
             \frac{1}{2}+\frac{1}{3} → \frac13+\frac12 | \frac{9!}{9^{19}} → \frac{9!}{9^{19}} |
-            \cos\frac{\pi}{3}+\sqrt2 → \sqrt2+\cos\frac{\pi}{3} | 32^2 → 2^{10} |
+            \cos\frac{\pi}{3}+\sqrt2 → \sqrt2+\cos\frac{\pi}{3} |
             \frac{1}{6}+\frac{1}{3\cdot2^{201}} → \frac{2^{200}+1}{3 \cdot 2^{201}}
         """,
     },
@@ -114,13 +109,13 @@ SPELLINGS = {
     "characters": {
         C: r"""
             2√3 → 2\sqrt{3} | √{2} → \sqrt{2} | x² → x^2 | x³+1 → x^3+1 | xⁿ → x^n | 2·π → 2\pi | π/2 → \frac{\pi}{2} |
-            x ≤ 5 → x \le 5 | ±2 → \pm 2 | 2 ± √3 → 2 \pm \sqrt{3} | ℝ∖{1} → \mathbb{R}\setminus\{1\}
+            x ≤ 5 → x \le 5 | 2 ± √3 → 2 \pm \sqrt{3} | ℝ∖{1} → \mathbb{R}\setminus\{1\}
         """,
         U: r"2×3 → 6 | √16 → 4 | 2³ → 8",
         W: r"±2 → 2 | ±2 → -2 | x² → x^3",
     },
     "units": {
-        C: r"6 weeks → 6 | 6 cm^2 → 6 | 12 square feet → 12 | 5 ft^{2} → 5 | \frac{1}{2} hours → 0.5",
+        C: r"6 weeks → 6 | 6 cm^2 → 6 | 12 square feet → 12 | \frac{1}{2} hours → 0.5",
         W: r"6 weeks → 7 | 6 weeks or 7 weeks → 6 | 6 weeks and 3 days → 6",
         U: r"3 + 3 weeks → 6",
     },
@@ -131,7 +126,7 @@ SPELLINGS = {
         """,
         W: r"""
             3 \pmod 5 → 2 | x \equiv 2 \pmod 7 → x \equiv 2 \pmod{5} | 2 → x \equiv 2 \pmod{5} |
-            x = 2 → x \equiv 2 \pmod{5} | n \equiv 1, 2 \pmod{4} → n = 1 \text{ or } n \equiv 2 \pmod{4}
+            n \equiv 1, 2 \pmod{4} → n = 1 \text{ or } n \equiv 2 \pmod{4}
         """,
         U: r"1 + 1 \pmod 5 → 2",
     },
@@ -144,13 +139,13 @@ SPELLINGS = {
     },
     "choices with text": {
         C: r"""
-            \textbf{(B) } 7 → B | \textbf{(B)}\ 7 → \text{(B)} | B) 7 → 7 | (B) \frac{1}{2} → 0.5 | 7 → \text{(B) } 7 |
+            \textbf{(B) } 7 → B | \textbf{(B)}\ 7 → \text{(B)} | (B) \frac{1}{2} → 0.5 | 7 → \text{(B) } 7 |
             B → \text{(B) } 7 | \text{(B) } \text{north} → north | \text{(B) Vitamin C} → B | \text{A. yes} → A |
             \textbf{(G) } 7 → G | F. foo → F
         """,
         W: r"""
             \textbf{(B) } 7 → C | \textbf{(B) } 7 → 8 | \textbf{(C) } 7 → \textbf{(B) } 7 |
-            \textbf{(A)} \textbf{(B)} 7 → B | (B)(x+1) → x+1 | \text{(C) Vitamin B} → B
+            \textbf{(A)} \textbf{(B)} 7 → B | \text{(C) Vitamin B} → B
         """,
         U: r"\textbf{(B) } 3 + 4 → 7",
     },

@@ -37,11 +37,8 @@ CASES = {
         U: r"P(A \mid B) = 1-\frac12 → \frac12",
     },
     "a last letter that is a variable, and powers that are no transposes": {
-        C: r"""
-            2t → 2t | \frac{t}{m} → \frac{1}{m}t | 50 → 50 cm | G m M → M m G | 20 → 20 seconds | (1+r)^T P → P(1+r)^T |
-            2^T → 2^T
-        """,
-        W: r"2 → 2t | 2 → 2ab | r → r s t | 10s → 10t | P(1+r) → P(1+r)^T | A → A^T",
+        C: r"2t → 2t | 50 → 50 cm | 20 → 20 seconds | (1+r)^T P → P(1+r)^T | 2^T → 2^T",
+        W: r"2 → 2t | r → r s t | P(1+r) → P(1+r)^T | A → A^T",
     },
     "capitals and primes": {
         C: r"""
@@ -58,31 +55,29 @@ CASES = {
     },
     "variables that are named like units": {
         C: r"""
-            \frac{\sqrt{3}}{2}s → \frac{s\sqrt{3}}{2} | \frac{4}{3}m → \frac{4m}{3} | \frac{v}{2}t → \frac{vt}{2} |
-            n+3m → 3m+n | x^2h → hx^2 | 3n\text{ apples} → 3n | 2\pi r\text{ cm} → 2\pi r |
-            S=\sum_{k=1}^{n-1} k = \frac{n(n-1)}{2} → \frac{n(n-1)}{2} | 3 \mathrm{~m} → 3 m |
-            \sum_{k=0}^\infty x^k=\frac{1}{1-x} → \frac{1}{1-x} | $4x+1$\text{ cm} → 4x+1 | 5 → x = 5 cm |
-            2x \text{ cm}^2 → 2x
+            \frac{\sqrt{3}}{2}s → \frac{s\sqrt{3}}{2} | \frac{v}{2}t → \frac{vt}{2} | x^2h → hx^2 |
+            3n\text{ apples} → 3n | S=\sum_{k=1}^{n-1} k = \frac{n(n-1)}{2} → \frac{n(n-1)}{2} | 3 \mathrm{~m} → 3 m |
+            \sum_{k=0}^\infty x^k=\frac{1}{1-x} → \frac{1}{1-x} | $4x+1$\text{ cm} → 4x+1 | 2x \text{ cm}^2 → 2x
         """,
-        W: r"\pi r^2h → \pi r^2 | \frac{a}{b}c → \frac{a}{b} | e^{x}c → e^{x}",
+        W: r"\pi r^2h → \pi r^2 | \frac{a}{b}c → \frac{a}{b}",
     },
     "ranges, lists and choices": {
         C: r"""
-            x \in \{2,5\} → 2, 5 | 2<x<5 → (2,5) | (2,5) → 2<x<5 | \text{(D) Both A and B.} → D |
-            \textbf{(D)}\ 37^\circ C. → D | (B) P(A) = 3 → B | \langle 1,2\rangle → \langle 1, 2 \rangle |
+            x \in \{2,5\} → 2, 5 | (2,5) → 2<x<5 | \text{(D) Both A and B.} → D | \textbf{(D)}\ 37^\circ C. → D |
+            (B) P(A) = 3 → B | \langle 1,2\rangle → \langle 1, 2 \rangle |
             \langle 1,\frac12\rangle → \langle 1,0.5\rangle | \lbrace 1,2\rbrace → \{1,2\} | 5=x → x=5 | -1=k → k=-1 |
             \text{A, C, D} → A, C, D
         """,
         W: r"""
-            2<x<5 → x=2 \text{ or } x=5 | x\in(1,2) → 1,2 | 5^\circ → 5\% | 5\% → 5^\circ | (B) or (C) → B |
-            (B) is wrong, (C) is right → B | (A) (B) (C) (D) → A
+            2<x<5 → x=2 \text{ or } x=5 | 5^\circ → 5\% | 5\% → 5^\circ | (B) or (C) → B |
+            (B) is wrong, (C) is right → B
         """,
     },
     "times of day, letters of choices, large numbers in words": {
         C: r"""
-            3:30\text{ p.m.} → 3:30 PM | \text{3:30 PM} → 3:30 PM | 9:45 → 9:45 a.m. | 5:05\text{ PM} → 5:05(PM) |
-            A) → A | \text{Option A} → A | \text{Answer: B} → B | 2.5 \text{ million} → 2500000 |
-            \$2.5 \text{ million} → \$2{,}500{,}000 | 2500000 → 2.5 million
+            3:30\text{ p.m.} → 3:30 PM | \text{3:30 PM} → 3:30 PM | 9:45 → 9:45 a.m. | A) → A | \text{Option A} → A |
+            \text{Answer: B} → B | 2.5 \text{ million} → 2500000 | \$2.5 \text{ million} → \$2{,}500{,}000 |
+            2500000 → 2.5 million
         """,
         W: r"3:30 AM → 3:30 PM | 3:31 → 3:30 PM | \text{Option B} → A | 2.5 billion → 2500000",
     },
@@ -96,12 +91,11 @@ CASES = {
     },
     "commas between thousands": {
         C: r"""
-            x = 12,345 → 12345 | x = 12345 → 12,345 | 1234+x → \$1,234+x | 1,234\text{ cm} → 1234 |
-            1234 → 1,234\text{ cm} | 2^{1000} → 2^{1,000} | x > 1,000 → x>1000 | 0{,}125 → 0.125 | (1,234) → (1, 234) |
-            \{1,234\} → \{1, 234\} | 1,234 → 1, 234 | 100,200,300 → 100, 200, 300 | 1,200,-300 → 1, 200, -300
+            x = 12,345 → 12345 | x = 12345 → 12,345 | 1,234\text{ cm} → 1234 | 1234 → 1,234\text{ cm} |
+            x > 1,000 → x>1000 | 0{,}125 → 0.125 | \{1,234\} → \{1, 234\} | 1,234 → 1, 234 | 100,200,300 → 100, 200, 300
         """,
         W: r"""
-            (1,234) → 1234 | 1234 → (1,234) | [1,234] → 1234 | \{1,234\} → 1234 | 1234 → \{1,234\} | 1,2345x → 12345x |
+            (1,234) → 1234 | 1234 → (1,234) | [1,234] → 1234 | \{1,234\} → 1234 | 1234 → \{1,234\} |
             x = 12,346 → 12345 | 1234 → 1, 234
         """,
         U: r"1,234 + 5,000 → 6234 | x = 1,000 + 234 → 1,234",
@@ -109,7 +103,7 @@ CASES = {
     "sets of numbers without braces": {
         C: r"""
             \mathbb R → \mathbb{R} | \mathbb{N} → \mathbb N | \mathbb R\setminus\{1\} → \mathbb{R}\setminus\{1\} |
-            n=3k, k \in \mathbb Z → n=3k, k \in \mathbb{Z} | n=3k, k\in\mathbb N → n=3k
+            n=3k, k \in \mathbb Z → n=3k, k \in \mathbb{Z}
         """,
         W: r"\mathbb N → \mathbb{Z} | n=3k, k \in \mathbb N → n=3k, k \in \mathbb{Z}",
     },
