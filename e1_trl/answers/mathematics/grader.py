@@ -107,10 +107,6 @@ class MathematicsGrader(Grader):
 
         If solution i has no box, its answer is a formula or number, of several usually the last, in the first
         paragraph of `free_text[i]`, the text after "Final Answer:".
-
-        Raises:
-            ValueError: the sequences differ in length.
-            WorkersError: the processes cannot be started.
         """
         boxes = [boxed_answer(solution) for solution in solutions]
         tasks = [

@@ -139,14 +139,9 @@ class ProgramGrader(Grader):
         references: Sequence[Sequence[str]],
         free_text: Sequence[str | None] | None = None,
     ) -> list[Grade]:
-        """Grade each solution's program by its suite, the only reference.
+        """Grade each solution's program by its suite, the only reference; equal programs for one suite run once.
 
-        A program is right if it passes all tests, run in order. 15 tests together may wait as long as one. Equal
-        programs for one suite run once. `free_text` is ignored: a program must be in a block.
-
-        Raises:
-            ValueError: a reference names no suite, or the number of references differs from that of solutions.
-            UserError: no isolation holds on this machine.
+        `free_text` is ignored: a program must be in a block.
         """
         tasks = [(program(solution), name) for solution, (name,) in zip(solutions, references, strict=True)]
         for source, name in sorted(dict.fromkeys(tasks), key=lambda task: task[1]):
@@ -186,9 +181,7 @@ class _Boxes:
         at random. If it does not confirm a failure, every test runs in its own process. Exceeding a limit on time or
         output is final, since every test has the full limit.
 
-        The process holds all inputs from the start, but a test begins only after the previous one passed, so that a
-        wrong program does not cost the time of all tests. A program learns nothing more from this than from being run
-        again alone.
+        A test begins only after the previous one passed, so that a wrong program does not cost the time of all tests.
         """
         with self._reading:  # so that one of several waiting threads reads the suite
             suite = self._suite(name)

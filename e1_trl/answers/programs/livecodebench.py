@@ -25,11 +25,7 @@ AROUND = {"PROTO", "FRAME", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE", "STOP"}
 
 @dataclass(frozen=True)
 class Window:
-    """LiveCodeBench problems by release and contest date, `until` excluded. The default is the paper's window.
-
-    Raises:
-        UserError: the release is unknown, a day is not written as 2024-08-01, or the window is empty.
-    """
+    """LiveCodeBench problems by release and contest date, `until` excluded. The default is the paper's window."""
 
     release: str = PAPERS_WINDOW[0]
     since: str = PAPERS_WINDOW[1]

@@ -196,11 +196,7 @@ def _literal(node: ast.expr) -> Any:
 
 
 def check_helper(tree: ast.Module) -> None:
-    """Check that the helper that gets the result of `candidate` compares as our rules do.
-
-    Raises:
-        UserError: it uses that result for anything but `out == exp` or `allclose(out, exp, …)`.
-    """
+    """Check that the helper that gets the result of `candidate` uses it for `out == exp` or `allclose(out, exp, …)`."""
     names = set[str]()
     for node in ast.walk(tree):
         match node:

@@ -44,11 +44,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Suite:
-    """All tests of one problem.
-
-    Raises:
-        UserError: there are no cases, or all expect nothing, so that a program that does nothing would pass.
-    """
+    """All tests of one problem; a UserError without any, or if a program that does nothing would pass."""
 
     cases: tuple[Case, ...]  # at least one
     call: str | None = None  # the function, or the method of a class Solution, to call; None for programs on stdin

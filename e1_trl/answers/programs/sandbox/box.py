@@ -1,13 +1,8 @@
 """A box: a process that nothing gets out of, in which programs run one after the other.
 
-A program can read the interpreter, the packages it may import and all of /usr, and nothing else of the machine: no
-other file, no environment, no network, no memory of other processes. It cannot write anywhere, nor start or signal a
-process. Its time, memory, threads and output are limited. With namespaces (bubblewrap) it shares no path with the
-machine; with Landlock it can tell whether a path exists, its size, times and owner. Not covered: faults of the kernel,
-and bits that programs leave for each other (docs/programs.md). A box does not know what a program should print.
-
-A program's stdin is a file, as if a judge ran `program < input`: its size is known, one read returns all of it, and it
-can be mapped and sought in. The file has no name and cannot be changed.
+docs/programs.md says what a program can reach. A box does not know what it should print. Its stdin is a file, as if a
+judge ran `program < input`: its size is known, one read returns all of it, and it can be mapped and sought in. The file
+has no name and cannot be changed.
 """
 
 import contextlib

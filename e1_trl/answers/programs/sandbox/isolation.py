@@ -44,11 +44,7 @@ ADVICE = {
 
 
 def choose() -> Isolation:
-    """Return the strongest isolation that holds on this machine.
-
-    Raises:
-        UserError: none holds; the message says what each lacks.
-    """
+    """Return the strongest isolation that holds on this machine, or raise a UserError that says what each lacks."""
     reasons = list[str]()
     for isolation in Isolation:
         lacking = what_is_lacking(isolation)
