@@ -125,9 +125,9 @@ def main() -> None:
         "spinning_share": 1 / len(SPINNING),
         "spinning_limit_s": LIMITS.cpu,
         "wall_s": walls,
-        "hostile_cases": contained.cases,
-        "escaped": contained.escaped,
-        "survivors": contained.survivors,
+        "hostile_cases": contained["cases"],
+        "escaped": contained["escaped"],
+        "survivors": contained["survivors"],
     }
     rows = [
         (
@@ -139,10 +139,11 @@ def main() -> None:
         )
         for kind in isolations
     ]
+    cases = contained["cases"]
     text = table(HEADER, rows) + (
         f"\n{TESTS} tests a program; bare forks: {PROGRAMS * TESTS / median(walls['bare']):.0f} tests per second. Of "
-        f"{contained.cases} runs of hostile programs {contained.cases - len(contained.escaped)} are contained; "
-        f"{contained.survivors} processes survive.\n"
+        f"{cases} runs of hostile programs {cases - len(contained['escaped'])} are contained; "
+        f"{contained['survivors']} processes survive.\n"
     )
     publish(parsed, content, text)
 

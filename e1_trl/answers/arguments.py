@@ -16,11 +16,7 @@ TESTS = 15  # of a problem of programs, in the paper's code
 
 @dataclass
 class GradingArguments:
-    """Arguments of grading: the type of answer, how it is asked for, and how it is checked.
-
-    Raises:
-        UserError: a field is of another type or beyond a limit.
-    """
+    """Arguments of grading: the type of answer, how it is asked for, and how it is checked."""
 
     GROUP: ClassVar[str] = "grading"
 
@@ -55,9 +51,6 @@ class GradingArguments:
         """Type of the answers, resolved from the name `grader`: resolve it once and hand it along.
 
         No cached property, since datasets hashes these arguments to find its cache again.
-
-        Raises:
-            UserError: the grader is unknown.
         """
         from e1_trl.answers.kinds import kind_of
 

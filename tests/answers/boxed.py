@@ -36,6 +36,12 @@ def boxed(limits: Limits = LIMITS) -> Iterator[ProgramGrader]:
         yield grader
 
 
+def opened() -> Iterator[ProgramGrader]:
+    """Yield a grader of programs, for fixtures."""
+    with boxed() as grader:
+        yield grader
+
+
 def fenced(source: str) -> str:
     """Return a solution with this program."""
     return f"So the program is\n```python\n{source}\n```\n"

@@ -13,59 +13,48 @@ SHEAR = r"\begin{pmatrix} 1 & x + y \\ 0 & 1 \end{pmatrix}"
 TRICKS = {
     "arithmetic": {
         U: r"""
-            10.2 + 8.6 → 18.8 | 100-1 → 99 | 3\cdot 4 → 12 | 3 \times 4 → 12 | 3*4 → 12 | 5 + 0 → 5 | 1 \cdot 5 → 5 |
-            5 + 0x → 5 | --5 → 5 | -(-5) → 5 | 10.2 + 8.6 \text{ dollars} → 18.8 | $10.2 + $8.6 → 18.8 |
-            10.2 + 8.6 → \$18.80 | 20\% + 8\% → 28\% | 4\times 10^3 + 10^3 → 5 \times 10^{3} | 10^3 \cdot 10^3 → 10^6 |
-            5\times 10^{2+1} → 5000 | 5 \times 10 → 50 | 2\frac{1}{2} + 1 → 3.5 | x = 2 + 3 → x = 5 |
-            1,000 + 500 → 1500
+            10.2 + 8.6 → 18.8 | 3*4 → 12 | 5 + 0 → 5 | -(-5) → 5 | 10.2 + 8.6 \text{ dollars} → 18.8 |
+            $10.2 + $8.6 → 18.8 | 10.2 + 8.6 → \$18.80 | 20\% + 8\% → 28\% | 4\times 10^3 + 10^3 → 5 \times 10^{3} |
+            5\times 10^{2+1} → 5000 | x = 2 + 3 → x = 5 | 1,000 + 500 → 1500
         """,
         W: r"10.2 + 8.7 → 18.8 | \text{about } 10.2 + 8.6 → 18.8",
     },
     "functions": {
         U: r"""
-            2^{10} → 1024 | \sqrt{16} → 4 | sqrt(16) → 4 | 5! → 120 | \binom{5}{2} → 10 | {5 \choose 2} → 10 |
-            \sum_{i=1}^{4} i → 10 | \int_0^5 1 dx → 5 | \log_2 32 → 5 | \gcd(12, 18) → 6 | \max(3, 5) → 5 |
-            \lfloor 5.3 \rfloor → 5 | |-5| → 5
+            2^{10} → 1024 | sqrt(16) → 4 | {5 \choose 2} → 10 | \sum_{i=1}^{4} i → 10 | \gcd(12, 18) → 6 |
+            \max(3, 5) → 5 | \lfloor 5.3 \rfloor → 5
         """,
     },
     "divisions": {
         U: r"""
-            \frac{84}{12} → 7 | 84/12 → 7 | 84:12 → 7 | 84 \div 12 → 7 | \frac{188}{10} → 18.8 |
-            \frac{10.2 + 8.6}{1} → 18.8 | \frac{37.6}{2} → 18.8 | \frac{1}{2} \cdot \frac{1}{2} → \frac{1}{4} |
-            \frac{\frac{1}{2}}{3} → \frac{1}{6} | 1 - \frac{1}{3} → \frac{2}{3} | 12\frac{84}{12} → 19 |
-            2\frac{2}{4} → 2.5 | 0.5+0.25 → 1.5/2 | \frac{0.5+1}{2} → \frac{1.5}{2} | 1.5/2 → \frac{3}{4} |
-            1.5/2 → 0.75
+            \frac{84}{12} → 7 | 84:12 → 7 | 84 \div 12 → 7 | \frac{188}{10} → 18.8 | \frac{37.6}{2} → 18.8 |
+            \frac{\frac{1}{2}}{3} → \frac{1}{6} | 2\frac{2}{4} → 2.5 | 0.5+0.25 → 1.5/2 |
+            \frac{0.5+1}{2} → \frac{1.5}{2} | 1.5/2 → \frac{3}{4}
         """,
         C: r"""
-            \frac{94}{5} → 18.8 | x = 15/4 → 3.75 | \frac{4}{6} → \frac{2}{3} | 4/6 → 2/3 | 3:4 → \frac{3}{4} |
-            2\frac{1}{2} → 2.5 | \frac{3}{3} → 1 | \frac{7}{1} → 7 | 1.5/2 → 1.5/2 | \frac{3}{4} → 1.5/2 |
-            0.75 → \frac{1.5}{2} | 4:2 → 2:1 | \frac{6}{3} → \frac{4}{2}
+            \frac{94}{5} → 18.8 | 3:4 → \frac{3}{4} | \frac{3}{3} → 1 | \frac{7}{1} → 7 | \frac{3}{4} → 1.5/2 |
+            0.75 → \frac{1.5}{2} | \frac{6}{3} → \frac{4}{2}
         """,
     },
     "numbers": {
         C: r"""
-            18.8 → 18.8 | -5 → -5 | \$1,000 → 1000 | 1{,}000 → 1000 | 28\% → 28\% | 28 percent → 28\% |
-            12\text{ cm}^2 → 12 | 12 \text{ dollars} → 12 | 5 hours → 5 | 90^\circ → 90 | \mathbf{5} → 5 | (5) → 5 |
-            7 \times 10^3 → 7000 | 10^5 → 100000 | 7e3 → 7000 | 4.5 \times 10^{33} → 4.5e33 | 1010_2 → 1010 |
-            98 → \[ 98 \] | \[ 98 \] → 98 | \( x = 98 \) → 98
+            18.8 → 18.8 | 28\% → 28\% | 28 percent → 28\% | 12 \text{ dollars} → 12 | 5 hours → 5 | (5) → 5 |
+            4.5 \times 10^{33} → 4.5e33 | 1010_2 → 1010 | 98 → \[ 98 \] | \[ 98 \] → 98 | \( x = 98 \) → 98
         """,
         W: r"4.6 \times 10^{33} → 4.5e33",
         U: r"\[ 90 + 8 \] → 98",
     },
     "equations": {
-        C: r"x = 5 → 5 | f(1, 2) = 5 → 5 | a + b = 5 → 5 | 10.2 + 8.6 = 18.8 → 18.8 | x \approx 5 → 5 | x = 5 → x = 5",
-        U: r"""
-            5 = 2 + 3 → 5 | x = 2 + 3 → 5 | 10.2 + 8.6 \approx 18.8 → 18.8 | 10.2 + 8.6 \approx 1 → 18.8 |
-            x - 2 = 3 → x = 5
-        """,
-        W: r"5 = 6 → 5 | 2 + 3 = 5 = 6 → 5 | 5 \le 5 → 5 | x \le 5 → 5 | 4 < 5 < 6 → 5",
+        C: r"x = 5 → 5 | x \approx 5 → 5 | x = 5 → x = 5",
+        U: r"5 = 2 + 3 → 5 | 10.2 + 8.6 \approx 18.8 → 18.8 | 10.2 + 8.6 \approx 1 → 18.8",
+        W: r"5 = 6 → 5 | 2 + 3 = 5 = 6 → 5 | x \le 5 → 5 | 4 < 5 < 6 → 5",
     },
     "several answers": {
         W: r"""
             3, 4, 5 → 4 | 3 \text{ or } 4 → 4 | 4 or 5 → 4 | 4; 5 → 4 | 4 \quad 5 → 4 | \{1, 2, 3, 4\} → 4 |
-            4 \text{ perhaps } 5 \text{ perhaps} → 4 |
-            [0, 10] → 5 | (4, 6) → 5 | \pm 4 → 4 | 4 → \pm 4 | \begin{pmatrix} 4 & 5 \end{pmatrix} → 4 |
-            4}\boxed{5 → 4 | 4} \text{ or } \boxed{5 → 4 | \{1,2,3\} \cap \{3,5\} → 3
+            4 \text{ perhaps } 5 \text{ perhaps} → 4 | [0, 10] → 5 | (4, 6) → 5 | \pm 4 → 4 | 4 → \pm 4 |
+            \begin{pmatrix} 4 & 5 \end{pmatrix} → 4 | 4}\boxed{5 → 4 | 4} \text{ or } \boxed{5 → 4 |
+            \{1,2,3\} \cap \{3,5\} → 3
         """,
         Outcome.UNPARSEABLE: r"\begin{cases} 4 \\ 5 \end{cases} → 4",
         U: r"4 \text{ apples and 5 pears} → 4",
@@ -77,27 +66,17 @@ TRICKS = {
         """,
     },
     "lists": {
-        C: r"""
-            1, 2 → 1,2 | x = 1 \text{ or } x = 2 → 1,2 | \{2, 1\} → 1,2 | (x, y) = (1, 2) → (1,2) |
-            (0.5, 1) → (\frac{1}{2}, 1) | x \in [0, 10) → [0,10) |
-            \begin{pmatrix} 2 \\ 3 \end{pmatrix} → \begin{pmatrix} 2 \\ 3 \end{pmatrix}
-        """,
-        U: r"""
-            1, 4/2 → 1,2 | 1, 1 + 1 → 1,2 | (0 + 1, 2) → (1,2) | (1, \frac{4}{2}) → (1,2) | [0, 5 + 5) → [0,10) |
-            (-\infty, 2 - 2) \cup (1, 2) → (-\infty,0)\cup(1,2) |
-            \begin{pmatrix} 1 + 1 \\ 3 \end{pmatrix} → \begin{pmatrix} 2 \\ 3 \end{pmatrix}
-        """,
+        C: r"1, 2 → 1,2 | (0.5, 1) → (\frac{1}{2}, 1)",
+        U: r"1, 4/2 → 1,2 | [0, 5 + 5) → [0,10) | (-\infty, 2 - 2) \cup (1, 2) → (-\infty,0)\cup(1,2)",
     },
     "expressions": {
-        C: r"""
-            \frac{2\pi}{4} → \frac{\pi}{2} | y - 2x - 1 = 0 → y = 2x + 1 | 2 - i → -i + 2
-        """,
+        C: r"\frac{2\pi}{4} → \frac{\pi}{2}",
     },
     "what is left of an expression": {
         U: r"""
             \int_0^{2\pi} 1 dx → 2\pi | \int x dx → \frac{x^2}{2} | \sum_{i=1}^{2} \pi → 2\pi |
-            \prod_{i=1}^{2} \pi → \pi^2 | \lim_{x \to 0} \pi → \pi | \frac{d}{dx} x^2 → 2x |
-            y = \frac{d}{dx} x^2 → y = 2x | \frac{d}{dx} x^2 = y → y = 2x | (3, \int_0^{\pi} 1 dx) → (3, \pi)
+            \prod_{i=1}^{2} \pi → \pi^2 | \lim_{x \to 0} \pi → \pi | y = \frac{d}{dx} x^2 → y = 2x |
+            \frac{d}{dx} x^2 = y → y = 2x | (3, \int_0^{\pi} 1 dx) → (3, \pi)
         """,
         C: r"""
             \int_0^{2\pi} 1 dx = 2\pi → 2\pi | A = \int_0^{2\pi} 1 dx = 2\pi → A = 2\pi |
@@ -108,15 +87,13 @@ TRICKS = {
     },
     "inequalities": {
         C: r"""
-            x > 3 → x>3 | 3 < x → x>3 | x > 3 \text{ cm} → x>3 | x \in (3, \infty) → x>3 |
-            x \geqslant 0.5 → x \geq \frac{1}{2} | 1 < x < 3 → 1<x<3 | x < -1 \text{ or } x > 1 → x>1 \text{ or } x<-1 |
+            x > 3 → x>3 | x \in (3, \infty) → x>3 | x \geqslant 0.5 → x \geq \frac{1}{2} | 1 < x < 3 → 1<x<3 |
             -x > -1 → x < 1
         """,
         U: r"""
-            x > 1+2 → x>3 | x - 1 > 2 → x>3 | x > \sqrt{9} → x>3 | x > \frac{6}{2} → x>3 | (1 + 2, \infty) → x>3 |
-            x \neq 1+2 → x \ne 3 | 0.25 + 0.25 \le x → x >= 0.5 | 1 < x < 1+2 → 1<x<3 | f(x) > 1+2 → f(x) > 3 |
-            x < -1 \text{ or } x > 2-1 → x>1 \text{ or } x<-1 | x > y + y → x > 2y | x > 2\pi - \pi → x > \pi |
-            x - \pi > 0 → x > \pi
+            x > 1+2 → x>3 | (1 + 2, \infty) → x>3 | x \neq 1+2 → x \ne 3 | 0.25 + 0.25 \le x → x >= 0.5 |
+            1 < x < 1+2 → 1<x<3 | f(x) > 1+2 → f(x) > 3 | x < -1 \text{ or } x > 2-1 → x>1 \text{ or } x<-1 |
+            x > y + y → x > 2y | x > 2\pi - \pi → x > \pi
         """,
     },
     "what math-verify computes while it reads": {
@@ -149,11 +126,10 @@ TRICKS = {
     },
     "inequalities that are not solved": {
         U: r"""
-            x^2 < 4 → (-2, 2) | x^2 - x < 0 → (0, 1) | |x| < 2 → (-2, 2) | \sqrt{x} < 3 → [0, 9) |
-            e^x > 1 → (0, \infty) | x^2 \ge 4 → (-\infty, -2] \cup [2, \infty) | x^2 < 2 → (-\sqrt{2}, \sqrt{2}) |
-            -x < 3 → (-3, \infty)
+            x^2 < 4 → (-2, 2) | e^x > 1 → (0, \infty) | x^2 \ge 4 → (-\infty, -2] \cup [2, \infty) |
+            x^2 < 2 → (-\sqrt{2}, \sqrt{2})
         """,
-        C: r"-2 < x < 2 → (-2, 2) | -\sqrt{2} < x < \sqrt{2} → (-\sqrt{2}, \sqrt{2}) | 0 < f(x) < 1 → (0, 1)",
+        C: r"-2 < x < 2 → (-2, 2)",
     },
     "equations without a solution, which have the same ones": {
         W: r"""
@@ -176,16 +152,15 @@ TRICKS = {
             \left[\begin{array}{cc} 1 & 2 \\ 3 & 4 \end{array}\right] → \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix} |
             \begin{array}{rr} 1 & 2 \\ 3 & 4 \end{array} → \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix} |
             \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix} → \left(\begin{array}{cc} 1 & 2 \\ 3 & 4 \end{array}\right) |
-            24e-32 → 24e - 32 | \frac{3e-1}{2} → \frac{3e - 1}{2} | 5. → 5 | 5, → 5 | \text{5 cm} → 5 |
-            \text{\$18.90} → 18.90 | \text{\$}18.90 → 18.90 | 90\degree → 90 | 120° → 120 | \approx 5 → 5 |
-            \text{Answer: }5 → 5 | {\bf 5} → 5 | \color{red}5 → 5 | 1\,000\,000 → 1000000 | 3 1/2 → 3.5 | 5½ → 5.5 |
-            ５ → 5 | –5 → -5 | \text{32,348} → \$32,348 | \text{3:4} → 3:4 | \text{60°} → 60^\circ | 18~\text{cm} → 18 |
-            25\,\% → 25\% | 3\,\frac{1}{2} → 3.5 | 3 + 4 i → 3 + 4i | 0.5 + 1.5i → \frac{1}{2} + \frac{3}{2}i |
-            3 + 4\mathrm{i} → 3 + 4i | \mathrm{e}^2 → e^2 | 3:4:5 → 3 : 4 : 5 | a:b:c = 3:4:5 → 3:4:5 |
-            0.\overline{6} → \frac{2}{3} | \frac{202}{3} → 67.\overline{3} | 1.2\overline{34} → \frac{611}{495} |
-            (-∞, 2] → (-\infty, 2] | (0, 1) ∪ (2, 3) → (0, 1) \cup (2, 3) | \{x \mid x \le 2\} → (-\infty, 2] |
-            \underline{18} → 18 | June 20 → \text{June 20} | \text{north} → north | x \ge 5 → [5, \infty) |
-            [5, \infty) → x \ge 5
+            24e-32 → 24e - 32 | \frac{3e-1}{2} → \frac{3e - 1}{2} | \text{5 cm} → 5 | \text{\$}18.90 → 18.90 |
+            90\degree → 90 | 120° → 120 | \approx 5 → 5 | \text{Answer: }5 → 5 | {\bf 5} → 5 | \color{red}5 → 5 |
+            1\,000\,000 → 1000000 | 3 1/2 → 3.5 | 5½ → 5.5 | ５ → 5 | –5 → -5 | \text{32,348} → \$32,348 |
+            \text{3:4} → 3:4 | \text{60°} → 60^\circ | 18~\text{cm} → 18 | 25\,\% → 25\% | 3\,\frac{1}{2} → 3.5 |
+            3 + 4 i → 3 + 4i | 0.5 + 1.5i → \frac{1}{2} + \frac{3}{2}i | 3 + 4\mathrm{i} → 3 + 4i | \mathrm{e}^2 → e^2 |
+            3:4:5 → 3 : 4 : 5 | a:b:c = 3:4:5 → 3:4:5 | 0.\overline{6} → \frac{2}{3} | \frac{202}{3} → 67.\overline{3} |
+            1.2\overline{34} → \frac{611}{495} | (-∞, 2] → (-\infty, 2] | (0, 1) ∪ (2, 3) → (0, 1) \cup (2, 3) |
+            \{x \mid x \le 2\} → (-\infty, 2] | \underline{18} → 18 | June 20 → \text{June 20} | \text{north} → north |
+            x \ge 5 → [5, \infty) | [5, \infty) → x \ge 5
         """,
         U: r"""
             \left(\begin{array}{c} 1 \\ 3 + 1 \end{array}\right) → \begin{pmatrix} 1 \\ 4 \end{pmatrix} |
@@ -193,8 +168,8 @@ TRICKS = {
             0.\overline{6} + 1 → \frac{5}{3} | \{x \mid x^2 < 4\} → (-2, 2) | x \ge 2 + 3 → [5, \infty)
         """,
         W: r"""
-            0.2 → 2e - 1 | \text{5 + 3} → 8 | \text{5 cm and 3} → 5 | 5\,6 → 56 | 5\text{3} → 53 | 3:5:4 → 3:4:5 |
-            0.\overline{5} → \frac{2}{3} | June 21 → \text{June 20} | x > 5 → [5, \infty)
+            0.2 → 2e - 1 | \text{5 + 3} → 8 | 5\,6 → 56 | 5\text{3} → 53 | 3:5:4 → 3:4:5 |
+            0.\overline{5} → \frac{2}{3} | June 21 → \text{June 20}
         """,
     },
     "tiny numbers, which are equal to six decimals": {

@@ -17,45 +17,28 @@ grader = pytest.fixture(scope="module")(patient)
 # By verdict, what is boxed → the accepted answer, an expression: algebra is free, arithmetic is not, numbers are exact.
 EXPRESSIONS = {
     "spaces for the eye": {
-        C: r"""
-            \,6\pi\, → 6\pi | 6\pi\; → 6\pi | \;\frac12\sqrt3\,. → \frac{\sqrt3}{2} | \,(1,\pi)\, → (1,\pi)
-        """,
-        W: r"""
-            \,7\pi\, → 6\pi
-        """,
+        C: r"\,6\pi\, → 6\pi | 6\pi\; → 6\pi | \;\frac12\sqrt3\,. → \frac{\sqrt3}{2}",
+        W: r"\,7\pi\, → 6\pi",
     },
     "sums and products": {
         U: r"""
-            \frac{60}{360}\cdot\pi\cdot6^2 → 6\pi | 3\cdot 2\pi → 6\pi | 2(3\pi) → 6\pi | \pi(1+5) → 6\pi |
-            \pi\cdot(-2)\cdot(-3) → 6\pi | -(-6\pi) → 6\pi | 7\pi-\pi → 6\pi |
-            \frac{\pi}{2}+\frac{\pi}{3} → \frac{5\pi}{6} | 17\cdot23+\sqrt2 → 391+\sqrt2 |
-            1/2+1/3+\sqrt2 → \frac56+\sqrt2 | 1000+24 → 2^{10} | 2^{9}\cdot 2 → 2^{10} | 2^{10}+2^{10} → 2^{11} |
-            \sqrt{8}+\sqrt{18} → 5\sqrt{2} | 1+1+2x → 2x+2 | x+x+2 → 2x+2 | x^{1+1} → x^2 |
-            \frac{5\cdot 4}{2}\pi → 10\pi | 6\pi + 0x → 6\pi | 6\pi\cdot\frac{x}{x} → 6\pi |
-            2\cdot3\pi \text{ cm} → 6\pi
+            \frac{60}{360}\cdot\pi\cdot6^2 → 6\pi | \pi\cdot(-2)\cdot(-3) → 6\pi |
+            \frac{\pi}{2}+\frac{\pi}{3} → \frac{5\pi}{6} | 1/2+1/3+\sqrt2 → \frac56+\sqrt2 |
+            \sqrt{8}+\sqrt{18} → 5\sqrt{2} | \frac{5\cdot 4}{2}\pi → 10\pi | 6\pi + 0x → 6\pi |
+            6\pi\cdot\frac{x}{x} → 6\pi | 2\cdot3\pi \text{ cm} → 6\pi
         """,
-        C: r"""
-            2\sqrt{3} → 2\sqrt{3} | \frac{\pi}{6} → \frac{\pi}{6} | 6\pi → 6\pi |
-            \frac{1+\sqrt5}{2} → \frac12+\frac{\sqrt5}{2} | x+2-3\sqrt 2 → x - 3\sqrt{2} + 2 | 2(x+1) → 2x+2 |
-            x\cdot x → x^2 | (x+1)(x+2) → x^2+3x+2 | \sqrt{2}+\sqrt{3} → \sqrt{3}+\sqrt{2} | \sqrt2\sqrt3 → \sqrt6 |
-            (1+\sqrt2)^2 → 3+2\sqrt2 | 1\pi → \pi
-        """,
+        C: r"2\sqrt{3} → 2\sqrt{3} | x+2-3\sqrt 2 → x - 3\sqrt{2} + 2 | \sqrt{2}+\sqrt{3} → \sqrt{3}+\sqrt{2}",
     },
     "quotients, powers and roots": {
         U: r"""
-            \frac{12\pi}{2} → 6\pi | \frac{84}{12}\pi → 7\pi | 12\pi/2 → 6\pi | 12\pi : 2 → 6\pi |
-            \frac{1}{2}\cdot12\pi → 6\pi | \frac{\pi}{1/6} → 6\pi | \frac{1.5\pi}{2} → \frac{3\pi}{4} |
-            \frac{\sqrt{3}}{4}\cdot 10^2 → 25\sqrt{3} | 0.5\cdot12\pi → 6\pi | 50\%\cdot12\pi → 6\pi | x^{4/2} → x^2 |
-            (1999-1)^2 → 1998^2 | 6^2 n → 36n | \sqrt{36}\pi → 6\pi | \sqrt[3]{8}\pi → 2\pi | (\sqrt{6})^2\pi → 6\pi |
-            \sqrt{36\pi^2} → 6\pi | \sqrt{2^2+4^2-2\cdot2\cdot4\cos\frac{\pi}{3}} → 2\sqrt3 |
-            \sqrt{5^2\cdot 2} → 5\sqrt{2} | \sqrt{3}\cdot\sqrt{12}\pi → 6\pi | (\sqrt7-1)(\sqrt7+1)\pi → 6\pi |
-            \sqrt{10}\cdot\sqrt{5} → 5\sqrt{2}
+            \frac{12\pi}{2} → 6\pi | \frac{1}{2}\cdot12\pi → 6\pi | \frac{\sqrt{3}}{4}\cdot 10^2 → 25\sqrt{3} |
+            50\%\cdot12\pi → 6\pi | x^{4/2} → x^2 | \sqrt[3]{8}\pi → 2\pi |
+            \sqrt{2^2+4^2-2\cdot2\cdot4\cos\frac{\pi}{3}} → 2\sqrt3 | \sqrt{3}\cdot\sqrt{12}\pi → 6\pi |
+            (\sqrt7-1)(\sqrt7+1)\pi → 6\pi | \sqrt{10}\cdot\sqrt{5} → 5\sqrt{2}
         """,
         C: r"""
-            \sqrt{12} → 2\sqrt{3} | \frac{4\pi}{6} → \frac{2\pi}{3} | \frac{3}{\sqrt3} → \sqrt{3} | 50^{1/2} → 5\sqrt2 |
-            3\cdot 10^5\pi → 300000\pi | 1.5e1\pi → 15\pi | \sqrt{\frac{3}{4}} → \frac{\sqrt3}{2} |
-            x^4/2 → \frac{x^4}{2} | 10/2^n → \frac{10}{2^n} | \frac{1}{2}(3^n-1) → \frac{3^n-1}{2} | 9^n → 3^{2n} |
-            36n → 36n | \sqrt{3+2\sqrt2} → 1+\sqrt2
+            \sqrt{12} → 2\sqrt{3} | 3\cdot 10^5\pi → 300000\pi | 1.5e1\pi → 15\pi |
+            \sqrt{\frac{3}{4}} → \frac{\sqrt3}{2} | 10/2^n → \frac{10}{2^n} | 36n → 36n
         """,
     },
     "functions of numbers": {
@@ -64,9 +47,8 @@ EXPRESSIONS = {
             \arctan(1) → \frac{\pi}{4} | \pi\log_2 64 → 6\pi | \pi\ln e^6 → 6\pi | \pi e^{\ln 6} → 6\pi | 3!\pi → 6\pi |
             \pi\max(6,3) → 6\pi | \pi\gcd(12,18) → 6\pi | \pi\operatorname{lcm}(2,3) → 6\pi | \pi\Gamma(4) → 6\pi |
             \pi\binom{4}{2} → 6\pi | \pi\dbinom{4}{2} → 6\pi | \pi\binom{\sqrt{16}}{2} → 6\pi |
-            \pi{4 \choose 2} → 6\pi | \binom{4}{2}n → 6n | \pi\sum_{k=1}^3 k → 6\pi |
-            \pi\begin{vmatrix}2&0\\0&3\end{vmatrix} → 6\pi | \pi x^2|_{x=\sqrt6} → 6\pi | \frac{5!}{3!}\pi → 20\pi |
-            |1-\sqrt2| → \sqrt2-1 | x\lcm(2,3) → 6x
+            \pi{4 \choose 2} → 6\pi | \pi\sum_{k=1}^3 k → 6\pi | \frac{5!}{3!}\pi → 20\pi | |1-\sqrt2| → \sqrt2-1 |
+            x\lcm(2,3) → 6x
         """,
         C: r"""
             \ln 4 → 2\ln 2 | \log_2 5 → \frac{\ln 5}{\ln 2} | \arctan 2 → \arctan(2) | \frac{n(n-1)}{2} → \binom{n}{2} |
@@ -76,34 +58,22 @@ EXPRESSIONS = {
     },
     "parts": {
         U: r"""
-            (17\cdot3-2,\sqrt2) → (49,\sqrt2) | [1-1,\sqrt{1+1}] → [0,\sqrt2] | \{1+2, \pi\} → \{3,\pi\} |
-            (6/2, \pi) → (3,\pi) | (\sqrt9, \pi) → (3,\pi) | (3, \frac{2\pi}{2}) → (3,\pi) | (|-3|, \pi) → (3,\pi) |
-            [\log_2 8, \pi] → [3,\pi] | (\frac12, \frac42, \pi) → (\frac12, 2, \pi) |
+            (17\cdot3-2,\sqrt2) → (49,\sqrt2) | \{1+2, \pi\} → \{3,\pi\} | (6/2, \pi) → (3,\pi) |
+            (3, \frac{2\pi}{2}) → (3,\pi) | [\log_2 8, \pi] → [3,\pi] | (\frac12, \frac42, \pi) → (\frac12, 2, \pi) |
             (\frac12, \frac42) → (\frac12, 2) | (2^{10}, \sqrt{25}) → (2^{10}, 5) | x \in [1+2, \infty) → [3,\infty) |
-            1+2\le x\le 4\pi → [3, 4\pi] |
-            \begin{pmatrix} 1+2 \\ \pi \end{pmatrix} → \begin{pmatrix} 3 \\ \pi \end{pmatrix} |
-            (3, \pi - \frac{\pi}{2}) → (3, \frac{\pi}{2}) | \mathbb{R}\setminus\{3-2\} → (-\infty,1)\cup(1,\infty)
+            1+2\le x\le 4\pi → [3, 4\pi] | \mathbb{R}\setminus\{3-2\} → (-\infty,1)\cup(1,\infty)
         """,
-        C: r"""
-            (2^{10}, 5) → (2^{10}, 5) | (2^{10}, \sqrt{25}) → (2^{10}, \sqrt{25}) | [0, \sqrt{12}] → [0, 2\sqrt{3}] |
-            \left(\frac{3}{2}, \frac{\sqrt3}{2}\right) → (1.5, \frac{\sqrt3}{2})
-        """,
+        C: r"(2^{10}, 5) → (2^{10}, 5)",
     },
     "equations": {
-        U: r"""
-            x=2\cdot3\pi → x=6\pi | 2\cdot3\pi=x → x=6\pi | x - 6\pi = 0 → x=6\pi | x = 5\pi+\pi → x=6\pi |
-            y = 2x + 1 + 2 → y = 2x+3 | y = \frac{4}{2}x+3 → y = 2x+3
-        """,
-        C: r"""
-            6\pi = x → x = 6\pi | A = \pi r^2 = 4\pi → A=4\pi | A = \pi \cdot 2^2 = 4\pi → 4\pi | 2y = 4x+6 → y=2x+3 |
-            y-1 = 2(x+1) → y=2x+3 | y - 2x - 3 = 0 → y = 2x+3
-        """,
+        U: r"x=2\cdot3\pi → x=6\pi | x = 5\pi+\pi → x=6\pi | y = 2x + 1 + 2 → y = 2x+3",
+        C: r"6\pi = x → x = 6\pi | y-1 = 2(x+1) → y=2x+3",
     },
     "what the accepted answer leaves, too": {
         C: r"""
-            \frac{1}{2}+\frac{1}{3} → \frac13+\frac12 | 2^{2019}-1 → -1+2^{2019} |
-            \frac{9!}{9^{19}} → \frac{9!}{9^{19}} | \cos\frac{\pi}{3}+\sqrt2 → \sqrt2+\cos\frac{\pi}{3} |
-            32^2 → 2^{10} | \frac{1}{6}+\frac{1}{3\cdot2^{201}} → \frac{2^{200}+1}{3 \cdot 2^{201}}
+            \frac{1}{2}+\frac{1}{3} → \frac13+\frac12 | \frac{9!}{9^{19}} → \frac{9!}{9^{19}} |
+            \cos\frac{\pi}{3}+\sqrt2 → \sqrt2+\cos\frac{\pi}{3} |
+            \frac{1}{6}+\frac{1}{3\cdot2^{201}} → \frac{2^{200}+1}{3 \cdot 2^{201}}
         """,
     },
     "large powers, factorials and tiny differences": {
@@ -131,22 +101,21 @@ SPELLINGS = {
     "names without a backslash": {
         C: r"""
             pi/2 → \dfrac{\pi}{2} | -2*pi → -2\pi | -1 + exp(16) → e^{16} - 1 | cos(x) → \cos x |
-            sin x + 2 → 2+\sin(x) | ln(2) → \ln 2 | \text{pi} → \text{pi}
+            sin x + 2 → 2+\sin(x) | ln(2) → \ln 2
         """,
         W: r"pi/3 → \dfrac{\pi}{2} | exp(15) → e^{16}",
         U: r"pi + pi → 2\pi | cos(pi/3)*pi → \frac{\pi}{2}",
     },
     "characters": {
         C: r"""
-            2√3 → 2\sqrt{3} | 3√(2) → 3\sqrt{2} | √{2} → \sqrt{2} | x² → x^2 | x³+1 → x^3+1 | xⁿ → x^n | 2·π → 2\pi |
-            π/2 → \frac{\pi}{2} | x ≤ 5 → x \le 5 | ±2 → \pm 2 | 2 ± √3 → 2 \pm \sqrt{3} |
-            ℝ∖{1} → \mathbb{R}\setminus\{1\}
+            2√3 → 2\sqrt{3} | √{2} → \sqrt{2} | x² → x^2 | x³+1 → x^3+1 | xⁿ → x^n | 2·π → 2\pi | π/2 → \frac{\pi}{2} |
+            x ≤ 5 → x \le 5 | 2 ± √3 → 2 \pm \sqrt{3} | ℝ∖{1} → \mathbb{R}\setminus\{1\}
         """,
         U: r"2×3 → 6 | √16 → 4 | 2³ → 8",
         W: r"±2 → 2 | ±2 → -2 | x² → x^3",
     },
     "units": {
-        C: r"6 weeks → 6 | 6 cm^2 → 6 | 6 cm → 6 | 12 square feet → 12 | 5 ft^{2} → 5 | \frac{1}{2} hours → 0.5",
+        C: r"6 weeks → 6 | 6 cm^2 → 6 | 12 square feet → 12 | \frac{1}{2} hours → 0.5",
         W: r"6 weeks → 7 | 6 weeks or 7 weeks → 6 | 6 weeks and 3 days → 6",
         U: r"3 + 3 weeks → 6",
     },
@@ -156,8 +125,7 @@ SPELLINGS = {
             n \equiv 0,2 \pmod 6 → n \equiv 0,2(\bmod 6)
         """,
         W: r"""
-            3 \pmod 5 → 2 | x \equiv 2 \pmod 7 → x \equiv 2 \pmod{5} | x \equiv 3 \pmod 5 → x \equiv 2 \pmod 5 |
-            2 → x \equiv 2 \pmod{5} | x = 2 → x \equiv 2 \pmod{5} |
+            3 \pmod 5 → 2 | x \equiv 2 \pmod 7 → x \equiv 2 \pmod{5} | 2 → x \equiv 2 \pmod{5} |
             n \equiv 1, 2 \pmod{4} → n = 1 \text{ or } n \equiv 2 \pmod{4}
         """,
         U: r"1 + 1 \pmod 5 → 2",
@@ -171,14 +139,13 @@ SPELLINGS = {
     },
     "choices with text": {
         C: r"""
-            \textbf{(B) } 7 → B | \textbf{(B) } 7 → 7 | \textbf{(B)}\ 7 → \text{(B)} | B) 7 → 7 |
-            (B) \frac{1}{2} → 0.5 | 7 → \text{(B) } 7 | B → \text{(B) } 7 | \text{(B) } \text{north} → north |
-            \text{(B) Vitamin C} → B | \textbf{B}: 7 → B | \text{A. yes} → A | \textbf{(G) } 7 → G | F. foo → F
+            \textbf{(B) } 7 → B | \textbf{(B)}\ 7 → \text{(B)} | (B) \frac{1}{2} → 0.5 | 7 → \text{(B) } 7 |
+            B → \text{(B) } 7 | \text{(B) } \text{north} → north | \text{(B) Vitamin C} → B | \text{A. yes} → A |
+            \textbf{(G) } 7 → G | F. foo → F
         """,
         W: r"""
             \textbf{(B) } 7 → C | \textbf{(B) } 7 → 8 | \textbf{(C) } 7 → \textbf{(B) } 7 |
-            \textbf{(A)} \textbf{(B)} 7 → B | (A) B → B | (B)(x+1) → x+1 |
-            \text{(C) Vitamin B} → B | \text{B} + 7 → B
+            \textbf{(A)} \textbf{(B)} 7 → B | \text{(C) Vitamin B} → B
         """,
         U: r"\textbf{(B) } 3 + 4 → 7",
     },
@@ -190,7 +157,7 @@ SPELLINGS = {
             (-\infty,1)\cup(1,\infty) → \mathbb{R}\setminus\{1\} | \mathbb{R} \backslash \{1\} → x \ne 1
         """,
         W: r"""
-            x\le-2\text{ or }x>3 → (-\infty,-2]\cup[3,\infty) | x>1 and x<3 → (-\infty,\infty) | x<-2 or x>3 → (-2,3) |
+            x\le-2\text{ or }x>3 → (-\infty,-2]\cup[3,\infty) | x>1 and x<3 → (-\infty,\infty) |
             x<-2 or x>3 or x>5 → (-\infty,-2)\cup(3,\infty) | \mathbb{R}\setminus\{2\} → (-\infty,1)\cup(1,\infty)
         """,
         U: r"""
@@ -202,7 +169,7 @@ SPELLINGS = {
         C: r"""
             \frac{1\pm\sqrt5}{2} → \frac{1+\sqrt5}{2},\frac{1-\sqrt5}{2} |
             x = \frac{1\pm\sqrt5}{2} → \frac{1+\sqrt5}{2},\frac{1-\sqrt5}{2} |
-            \frac{1+\sqrt5}{2},\frac{1-\sqrt5}{2} → \frac{1\pm\sqrt{5}}{2} | x = \pm 3 → 3,-3 | x = ±√3 → \pm\sqrt{3}
+            \frac{1+\sqrt5}{2},\frac{1-\sqrt5}{2} → \frac{1\pm\sqrt{5}}{2} | x = ±√3 → \pm\sqrt{3}
         """,
         W: r"""
             \frac{1\pm\sqrt5}{2} → \frac{1+\sqrt5}{2} | \frac{1+\sqrt5}{2} → \frac{1\pm\sqrt5}{2} |
@@ -211,10 +178,7 @@ SPELLINGS = {
         U: r"\frac{10\pm 2}{2} → 6,4",
     },
     "complex numbers": {
-        C: r"""
-            e^{i\pi/3} → \frac{1}{2}+\frac{\sqrt{3}}{2}i | \frac{1}{2}+\frac{\sqrt{3}}{2}i → e^{i\pi/3} |
-            2e^{i\pi/3} → 1+i\sqrt{3}
-        """,
+        C: r"e^{i\pi/3} → \frac{1}{2}+\frac{\sqrt{3}}{2}i | 2e^{i\pi/3} → 1+i\sqrt{3}",
         W: r"e^{i\pi/4} → \frac{1}{2}+\frac{\sqrt{3}}{2}i",
         U: r"\cos\frac{\pi}{3}+i\sin\frac{\pi}{3} → \frac{1}{2}+\frac{\sqrt{3}}{2}i",
     },

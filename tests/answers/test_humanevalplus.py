@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from boxed import LIMITS, boxed, fenced, isolation, named
+from boxed import LIMITS, fenced, isolation, named, opened
 from conftest import DATA
 
 from e1_trl.answers.arguments import TESTS
@@ -54,10 +54,7 @@ def box() -> Iterator[Box]:
         yield opened
 
 
-@pytest.fixture(scope="module")
-def grader() -> Iterator[ProgramGrader]:
-    with boxed() as opened:
-        yield opened
+grader = pytest.fixture(scope="module")(opened)
 
 
 def test_a_reference_is_run_once_and_its_results_are_what_is_expected(box: Box, grader: ProgramGrader) -> None:

@@ -5,12 +5,11 @@ import pickle
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import wait
 from typing import Any
 
 import pytest
-from boxed import boxed, fenced, named, outcome
+from boxed import boxed, fenced, named, opened, outcome
 from conftest import DATA
 
 from e1_trl.answers.grade import Outcome
@@ -23,12 +22,9 @@ from e1_trl.answers.programs.suite import Case, Rule, Suite, Suites
 
 BLOCKS = [
     ("```python\nprint(1)\n```", "print(1)"),
-    ("```py\nprint(1)\n```\n", "print(1)"),
     ("```Python3\nprint(1)\n```", "print(1)"),
     ("```\nprint(1)\n```", "print(1)"),
-    ("a\n```python\n1\n```\nb\n```python\n2\n```\nc", "2"),
     ("```python\n1\n```\n```c++\n2\n```", "1"),
-    ("```python\n1\n```\n```text\nOutput: 3\n```", "1"),
     ("1. So:\n   ```python\n   if x:\n       y\n   ```", "if x:\n    y"),
     ("1. ```python\nprint(1)\n```", "print(1)"),
     ("> - ```python\n>   if x:\n>       y\n>   ```", "if x:\n    y"),
@@ -42,12 +38,10 @@ BLOCKS = [
     ("```\n1\n```\n```\n2", None),
     ("```python # solution\n1\n```", "1"),
     ("```{python}\n1\n```", "1"),
-    ("```python,linenos\n1\n```", "1"),
     ("> ```python\n> if x:\n>     y\n>\n> ```", "if x:\n    y\n"),
     ("```python\n1\n```\n```pythonic\n2\n```", "1"),
     ("```python\n1", None),
     ("`print(1)`", None),
-    ("```java\n1\n```", None),
     ("", None),
     ("```python\n```", ""),
     ("```x = 1``` is inline\n```python\n1\n```", "1"),
@@ -56,7 +50,6 @@ BLOCKS = [
     # Of every line, what its fence is indented by is no part of the program; all else is.
     ("```python\nx = '''\n   \n\t\n'''\n```", "x = '''\n   \n\t\n'''"),
     ("  ```python\n  x = '''\n     \n \n\n  '''\n  ```", "x = '''\n   \n\n\n'''"),
-    ("```python\n    x = 1\n```", "    x = 1"),
     ("   ```python\n  a\n    b\n   ```", "a\n b"),
     ("\t```python\n\tif a:\n\t\tb\n\t```", "if a:\n\tb"),
     ("\t```python\n    if a:\n        b\n\t```", "if a:\n    b"),
@@ -69,10 +62,7 @@ def test_the_program_is_the_last_closed_block_of_python(solution: str, expected:
     assert program(solution) == expected
 
 
-@pytest.fixture(scope="module")
-def grader() -> Iterator[ProgramGrader]:
-    with boxed() as opened:
-        yield opened
+grader = pytest.fixture(scope="module")(opened)
 
 
 INCREMENT = {"inputs": ["1\n", "22\n", "333\n"], "outputs": ["2\n", "23\n", "334\n"]}
@@ -84,11 +74,9 @@ FUNCTION = {"fn_name": "f", "inputs": [[i] for i in range(20)], "outputs": [[i +
     [
         ("print(int(input()) + 1)", Outcome.CORRECT),
         ("print(int(input()) + 2)", Outcome.WRONG),
-        ("n = input(); print(2 if n == '1' else 23)", Outcome.WRONG),
         ("import sys; sys.exit(0)", Outcome.WRONG),
         ("pass", Outcome.WRONG),
         ("print(int(input()) + 1); 1 / 0", Outcome.CRASHED),
-        ("print(int(input()) + 1); raise SystemExit(3)", Outcome.CRASHED),
         ("x = bytearray(1 << 33)", Outcome.OUT_OF_MEMORY),
         ("while True: print(1)", Outcome.TOO_MUCH_OUTPUT),
         ("def f(", Outcome.CRASHED),
@@ -113,7 +101,6 @@ def test_outcomes_of_programs_on_stdin(grader: ProgramGrader, source: str, expec
         ("import os\ndef f(n): os.write(3, b'1'); return n + 1", Outcome.WRONG),
         ("def g(n): return n + 1", Outcome.NOT_CALLABLE),
         ("f = 3", Outcome.NOT_CALLABLE),
-        ("class Solution: pass", Outcome.NOT_CALLABLE),
         ("class Solution:\n    f = 1", Outcome.NOT_CALLABLE),
         ("print(int(input()) + 1)", Outcome.CRASHED),
     ],
@@ -226,18 +213,14 @@ def test_no_suite_is_an_error(grader: ProgramGrader) -> None:
             grader.grade([fenced("pass")], [[name]])
 
 
-def test_a_suite_is_kept_once_under_its_digest_and_a_damaged_one_is_named(datasets_cache: None) -> None:
+def test_a_suite_is_kept_once_under_its_digest(datasets_cache: None) -> None:
     suites = Suites()
     suite = read_suite(FUNCTION, Rule.TOLERANT)
     name = suites.add(suite)
-    (file,) = suites.folder.iterdir()
     assert suites.add(suite) == name != suites.add(suite.chosen(3)) and suites[name] == suite
     assert len(list(suites.folder.iterdir())) == 2
     assert name in suites and "suite:" + "0" * 16 not in suites
     assert suites.add(Suite((Case("1", ("2",)),))) == "suite:26a3049eee6e03fa"  # as in existing tables
-    file.write_bytes(file.read_bytes()[:-9])
-    with pytest.raises(ValueError, match=r"cannot read the tests of a program .*; delete it"):
-        suites[name]
 
 
 def test_it_is_pickled_by_its_settings(grader: ProgramGrader) -> None:

@@ -4,21 +4,15 @@ Here are programs that forge a verdict, and values that functions may return; fa
 `test_suite.py` and `tests/problems/test_suites.py`, those of running in `test_programs.py` and `sandbox/`.
 """
 
-from collections.abc import Iterator
-
 import pytest
-from boxed import boxed, fenced, looking_for, named, outcome
+from boxed import fenced, looking_for, named, opened, outcome
 
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.programs.grader import ProgramGrader
 from e1_trl.answers.programs.rows import arguments
 from e1_trl.answers.programs.suite import Case, Suite
 
-
-@pytest.fixture(scope="module")
-def grader() -> Iterator[ProgramGrader]:
-    with boxed() as opened:
-        yield opened
+grader = pytest.fixture(scope="module")(opened)
 
 
 CHECK = "def check(candidate):\n    assert candidate(1) == 2\n    assert candidate(2) == [3]\n"
@@ -36,6 +30,8 @@ PASSED_BY_OTHERS = {
     "a list equal to all": "class X(list):\n    def __eq__(self, other): return True\ndef f(n): return X()",
     "says it is of another class": "class X:\n    __class__ = int\n    def __eq__(self, other): return True\n"
     "def f(n): return X()",
+    "numpy by name only": "class X:\n    def tolist(self): return self\nX.__module__ = 'numpy'\ndef f(n): return X()",
+    "a list within itself": "def f(n):\n    x = []\n    x.append(x)\n    return x",
     "own check": "def check(candidate): pass\ndef assertion(*a): pass\ndef f(n): return 0",
     "own comparison": "import numpy, json, operator\nnumpy.allclose = operator.eq = lambda *a, **k: True\n"
     "json.loads = lambda *a, **k: 2\ndef f(n): return 0",
@@ -72,7 +68,6 @@ RETURNED = {
     "tuples in tuples": ("def f(n): return ((1, (2,)),)", "[[1, [2]]]"),
     "integers as keys": ("def f(n): return {n: 'x'}", '{"dict": [[3, "x"]]}'),
     "what only a fresh module makes": ("seen = []\ndef f(n): seen.append(n); return len(seen)", "1"),
-    "a long integer": ("def f(n): return 10**5000 + n", "1" + "0" * 4999 + "3"),
     "a set of long integers": ("def f(n): return {10**5000 + n}", '{"set": [1' + "0" * 4999 + "3]}"),
 }
 

@@ -13,6 +13,7 @@ from e1_trl.answers.programs import livecodebench
 from e1_trl.answers.programs.livecodebench import tests_of as read
 from e1_trl.answers.programs.rows import read_answer, read_suite
 from e1_trl.answers.programs.suite import Rule
+from e1_trl.errors import UserError
 
 PUBLIC = [{"input": "1\n", "output": "2\n", "testtype": "stdin"}]
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
@@ -65,7 +66,7 @@ def test_nothing_of_a_pickle_is_run(tmp_path: Path) -> None:
         armoured(b"(S'echo > " + str(file).encode() + b"'\nios\nsystem\n."),
     ]
     for private in hostile:
-        with pytest.raises(ValueError, match="a pickle of something else") as error:
+        with pytest.raises(ValueError, match="pickle") as error:
             read(row(private))
         assert "\n" not in str(error.value)
     assert not file.exists()
@@ -73,37 +74,20 @@ def test_nothing_of_a_pickle_is_run(tmp_path: Path) -> None:
     assert file.exists()
 
 
-def test_what_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(livecodebench, "LARGEST", 2**16)
-    fits = json.dumps(PRIVATE).ljust(2**15)
-    assert len(read(row(packed(fits)))) == 2
-    with pytest.raises(ValueError, match="private_test_cases: over 65536 bytes when unpacked"):
-        read(row(packed(" " * 2**28)))
-
-
 @pytest.mark.parametrize(
-    ("private", "message"),
+    "private",
     [
-        ("not base64!", "neither a list in JSON nor compressed"),
-        ("Zm9v", "neither a list in JSON nor compressed"),
-        (packed(json.dumps(PRIVATE))[:-8], "cut off"),
-        ("[" * 10**5, "no JSON"),
-        ("[1]", "no list of tests"),
-        (3, "expected a text, found int"),
-        (packed("not JSON"), "no JSON"),
-        (packed(3), "a pickle of something else"),
-        (packed(b"[]", 4), "a pickle of something else"),
-        (armoured(b""), "a pickle of something else"),
-        (armoured(b"."), "a pickle of 0 texts"),
-        (armoured(b"X\x02\x00\x00\x00[]X\x02\x00\x00\x00[]."), "a pickle of 2 texts"),
-        (armoured(b"X\xff\xff\xff\x7f[]."), "a pickle of something else"),
-        (armoured(b"X\x02\x00\x00\x00[]r\xff\xff\xff\x7f"), "a pickle of something else"),
+        *("not base64!", "Zm9v", packed(json.dumps(PRIVATE))[:-8], "[" * 10**5, 3, packed("not JSON"), packed(3)),
+        *(packed(b"[]", 4), armoured(b""), armoured(b".")),
+        armoured(b"X\x02\x00\x00\x00[]X\x02\x00\x00\x00[]."),
+        armoured(b"X\xff\xff\xff\x7f[]."),
+        armoured(b"X\x02\x00\x00\x00[]r\xff\xff\xff\x7f"),
     ],
 )
-def test_what_is_no_row_is_one_line(private: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message) as error:
+def test_what_is_no_row_is_one_line(private: Any) -> None:
+    with pytest.raises(UserError, match="private_test_cases: neither a list in JSON nor a compressed") as error:
         read(row(private))
-    assert "\n" not in str(error.value) and "private_test_cases" in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_other_columns_are_checked_too() -> None:
@@ -118,5 +102,6 @@ def test_other_columns_are_checked_too() -> None:
             read_answer(row(functional, functional, metadata), "private_test_cases", 0)
     with pytest.raises(ValueError, match="public_test_cases: "):
         read(row(json.dumps(PRIVATE), public="{}"))
-    with pytest.raises(ValueError, match="unknown shape"):
-        read_suite(read(row("[{}]")), Rule.EXACT)
+    for shapeless in ("[{}]", "[1]"):
+        with pytest.raises(ValueError, match="unknown shape"):
+            read_suite(read(row(shapeless)), Rule.EXACT)

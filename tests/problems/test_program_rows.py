@@ -55,8 +55,6 @@ def test_tests_become_the_accepted_answer_and_their_column_goes() -> None:
     assert suite_of(live).rule is Rule.EXACT
     (listed,) = make([{**LISTED, "tests": [{"type": "stdin", "input": "1", "output": "2", "testtype": None}]}])
     assert suite_of(listed).rule is Rule.TOLERANT
-    (nested,) = make([{**LIVE, "metadata": "[" * 100_000}])
-    assert suite_of(nested).call == "add"
 
 
 def test_fifteen_tests_with_the_longest_inputs_are_kept() -> None:

@@ -140,8 +140,11 @@ def _evaluate_product(node: sympy.Basic) -> tuple[sympy.Basic, Kinds]:
         numbers["above"] += numbers.pop("power", [])
     if any(len(several) > 1 for several in numbers.values()) or _multiplies_out(others):
         kinds |= {"product"}
-    elif numbers["below"] and not _is_fraction(*(numbers["above"] or [sympy.S.One]), *numbers["below"]):
-        kinds |= {"quotient"}
+    elif numbers["below"]:
+        (above,) = numbers["above"] or [sympy.S.One]
+        (below,) = numbers["below"]
+        if not (above.is_Integer and below.is_Integer and above % below != 0):  # an integer, or no fraction of integers
+            kinds |= {"quotient"}
     divided = [1 / value for value in numbers.pop("below", [])]
     return sympy.Mul(*others, *divided, *(value for several in numbers.values() for value in several)), kinds
 
@@ -168,11 +171,6 @@ def _multiplies_out(factors: Sequence[sympy.Basic]) -> bool:
     numbers = [factor for factor in factors if factor.is_number]
     alone = sympy.Mul(*(number.as_coeff_Mul()[0] for number in numbers))
     return len(numbers) > 1 and sympy.expand_mul(sympy.Mul(*numbers)).as_coeff_Mul()[0] != alone
-
-
-def _is_fraction(above: sympy.Basic, below: sympy.Basic) -> bool:
-    """Return whether a quotient is a fraction of integers but no integer."""
-    return bool(above.is_Integer and below.is_Integer and above % below != 0)
 
 
 def _is_rational(value: sympy.Basic) -> bool:

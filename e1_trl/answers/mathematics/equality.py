@@ -63,11 +63,6 @@ def is_read(forms: Forms) -> bool:
     return any(isinstance(form, (sympy.Basic, sympy.MatrixBase)) for form in forms)
 
 
-def has_variables(forms: Forms) -> bool:
-    """Return whether an answer is an expression with variables."""
-    return bool(forms) and isinstance(forms[0], sympy.Expr) and bool(forms[0].free_symbols)
-
-
 def read_unboxed(text: str) -> Forms:
     """Parse the text directly after "Final Answer:"; empty if math-verify finds nothing there."""
     paragraph = text.strip().partition("\n\n")[0].replace("**", " ")  # Markdown's bold

@@ -24,7 +24,6 @@ from e1_trl.answers.mathematics.equality import (
     Forms,
     are_equal,
     as_written,
-    has_variables,
     is_exact,
     is_read,
     last_side,
@@ -36,8 +35,7 @@ from e1_trl.answers.mathematics.numerals import has_quotient, only_numbers, term
 from e1_trl.answers.mathematics.spellings import (
     E_NOTATION,
     differ_as_words,
-    find_domain,
-    find_modulus,
+    find_additions,
     join_thousands,
     read_letter,
     rename_symbols,
@@ -85,7 +83,6 @@ class MathematicsGrader(Grader):
 
     @property
     def version(self) -> str:
-        """See `Grader`."""
         return grader_version(f"math-verify {version('math-verify')}", self.processes.time_limit)
 
     def close(self) -> None:
@@ -93,12 +90,11 @@ class MathematicsGrader(Grader):
         self.processes.close()
 
     def begin(self, solution: str, references: Sequence[str]) -> None:
-        """See `Grader`."""
         if (box := boxed_answer(solution)) is not None:
             self.processes.begin((box, True, tuple(references)))
 
     def works_out(self, answer: str, references: Sequence[str]) -> bool:
-        """See `Grader`; working is arithmetic in front of an equals sign, as in `6*8=48`."""
+        """See `Grader`: working is arithmetic in front of an equals sign, as in `6*8=48`."""
         return works_out(answer) and not any(map(works_out, references))
 
     def grade(
@@ -111,19 +107,14 @@ class MathematicsGrader(Grader):
 
         If solution i has no box, its answer is a formula or number, of several usually the last, in the first
         paragraph of `free_text[i]`, the text after "Final Answer:".
-
-        Raises:
-            ValueError: the sequences differ in length.
-            WorkersError: the processes cannot be started.
         """
-        free_text = [None] * len(solutions) if free_text is None else free_text
         boxes = [boxed_answer(solution) for solution in solutions]
         tasks = [
-            (free, False, tuple(accepted)) if box is None and free is not None else (box, True, tuple(accepted))
-            for box, accepted, free in zip(boxes, references, free_text, strict=True)
+            (free, False, tuple(accepted)) if box is None else (box, True, tuple(accepted))
+            for box, accepted, free in zip(boxes, references, free_text or [None] * len(boxes), strict=True)
         ]
         results = iter(self.processes.run([task for task in tasks if task[0] is not None]))
-        grades = [Grade(Outcome.UNBOXED, None) if text is None else next(results) for text, *_ in tasks]
+        grades = [Outcome.UNBOXED if text is None else next(results) for text, *_ in tasks]
         return [
             Grade(grade, box) if isinstance(grade, Outcome) else grade for grade, box in zip(grades, boxes, strict=True)
         ]
@@ -185,9 +176,8 @@ def _compare(forms: Forms, text: str, reference: str) -> Outcome:
         return _compare(read(spaced := E_NOTATION.sub(r" e \1", text)), spaced, reference)
     gold = read(reference)
     unit = UNIT.search(text)  # as the accepted answer may have it without a command
-    if not (unit and reference.rstrip(" $").endswith(unit[1])) and (
-        VARIABLE_LAST.search(reference) or has_variables(gold)
-    ):
+    has_variables = bool(gold) and isinstance(gold[0], sympy.Expr) and gold[0].free_symbols
+    if not (unit and reference.rstrip(" $").endswith(unit[1])) and (VARIABLE_LAST.search(reference) or has_variables):
         whole = (read(reference, True), read(text, True))
         gold, forms = whole if all(map(is_read, whole)) else (gold, forms)
     if not are_equal(gold, forms):
@@ -253,7 +243,7 @@ def _differ_in_symbols(text: str, reference: str) -> bool:
 
 def _is_of_another_range(text: str, reference: str) -> bool:
     """Return whether a base, a modulus or a domain differs; math-verify ignores them."""
-    if (asked := find_modulus(reference)) and asked != find_modulus(text):
+    (modulus, *asked), (other, *found) = ((*find_additions(each), BASE.findall(each)) for each in (reference, text))
+    if modulus and modulus != other:
         return True
-    beside = [(each(reference), each(text)) for each in (BASE.findall, find_domain)]
-    return any(asked and found and asked != found for asked, found in beside)
+    return any(ours and theirs and ours != theirs for ours, theirs in zip(asked, found, strict=True))

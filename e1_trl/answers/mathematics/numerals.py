@@ -59,18 +59,17 @@ DECORATION = re.compile(
 )
 # How sums, equals signs, fractions, products and spaces are written otherwise.
 OTHERWISE: list[tuple[re.Pattern[str], Any]] = [
-    (re.compile(r"\\sqrt\s*\{\s*([0-9]{1,15})\s*\}"), lambda root: "1+1" if is_square(int(root[1])) else root[0]),
+    # An integer root is arithmetic.
+    (
+        re.compile(r"\\sqrt\s*\{\s*([0-9]{1,15})\s*\}"),
+        lambda root: "1+1" if math.isqrt(number := int(root[1])) ** 2 == number else root[0],
+    ),
     (re.compile(r"\\equiv(?![a-zA-Z])"), "="),
     (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
     (re.compile(r"(?<=[0-9])\s*x\s*(?=[0-9])"), r"\\times "),
     (DECORATION, ""),
     (re.compile(r"\\[,;:!]|~"), " "),
 ]
-
-
-def is_square(number: int) -> bool:
-    """Return whether the square root of a number, 0 or more, is an integer."""
-    return math.isqrt(number) ** 2 == number
 
 
 class Terms(enum.Enum):

@@ -136,14 +136,10 @@ def _respelled(text: str) -> str:
     return text
 
 
-def find_modulus(text: str) -> list[str]:
-    r"""Return the modulus after an answer, as in `2 \pmod{5}`; an empty list if there is none."""
-    return ["".join(found) for found in MODULUS.findall(_respelled(text))]
-
-
-def find_domain(text: str) -> list[str]:
-    r"""Return the domain of a variable after an answer, as in `n = 3k, k \in \mathbb{Z}`."""
-    return ["".join(found.split()) for found in DOMAIN.findall(_respelled(text))]
+def find_additions(text: str) -> tuple[list[str], list[str]]:
+    r"""Return the modulus after an answer, as in `2 \pmod{5}`, and the domain, as in `n = 3k, k \in \mathbb{Z}`."""
+    text = _respelled(text)
+    return ["".join(found) for found in MODULUS.findall(text)], ["".join(x.split()) for x in DOMAIN.findall(text)]
 
 
 def differ_as_words(text: str, reference: str) -> bool:

@@ -75,7 +75,9 @@ class Workers(Generic[Result]):
 
     def _begin(self, task: Task) -> None:
         if self._pool is None:
-            context = _Context()
+            # Starts workers without forking the parent, with its CUDA state, or importing everything in each of them.
+            context = ForkServerContext()
+            context.Process = _Process  # type: ignore[misc]
             context.set_forkserver_preload([self.function.__module__])  # imported once, not by every worker
             self._pool = ProcessPool(self.workers, initializer=_start, initargs=[self.initializer], context=context)
         if task not in self._begun:
@@ -91,9 +93,6 @@ class Workers(Generic[Result]):
 
         Equal tasks run once, so a repeated one costs its time limit once. Tasks begun since the last call do not run
         again. Exceptions of the function propagate.
-
-        Raises:
-            WorkersError: processes cannot be started.
         """
         unique = dict.fromkeys(tasks)
         try:
@@ -163,9 +162,3 @@ class _Process(ForkServerProcess):
             return ForkServerProcess._Popen(process)
         finally:
             sys.modules["__main__"] = main
-
-
-class _Context(ForkServerContext):
-    """Starts workers without forking the parent, with its CUDA state, or importing everything in each of them."""
-
-    Process = _Process

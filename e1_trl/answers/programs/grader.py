@@ -35,6 +35,7 @@ SLOWED = 4  # times that a busy machine may slow a program down
 WAITING = 1
 WAITING_EACH = 1 / 60
 LIMITED = (Outcome.TIMED_OUT, Outcome.TOO_MUCH_OUTPUT)  # final; memory is not, since earlier tests may hold some of it
+ENCODING = ("utf-8", "surrogatepass")
 DRAW = random.SystemRandom()  # neither a program nor a training seed can predict it
 
 
@@ -113,7 +114,6 @@ class ProgramGrader(Grader):
 
     @property
     def version(self) -> str:
-        """See `Grader`."""
         return grader_version(f"programs under Python {platform.python_version()}", self.limits)
 
     def close(self) -> None:
@@ -124,7 +124,6 @@ class ProgramGrader(Grader):
         self._begun = {}
 
     def begin(self, solution: str, references: Sequence[str]) -> None:
-        """See `Grader`."""
         (name,) = references
         self._begin(program(solution), name)
 
@@ -140,14 +139,9 @@ class ProgramGrader(Grader):
         references: Sequence[Sequence[str]],
         free_text: Sequence[str | None] | None = None,
     ) -> list[Grade]:
-        """Grade each solution's program by its suite, the only reference.
+        """Grade each solution's program by its suite, the only reference; equal programs for one suite run once.
 
-        A program is right if it passes all tests, run in order. 15 tests together may wait as long as one. Equal
-        programs for one suite run once. `free_text` is ignored: a program must be in a block.
-
-        Raises:
-            ValueError: a reference names no suite, or the number of references differs from that of solutions.
-            UserError: no isolation holds on this machine.
+        `free_text` is ignored: a program must be in a block.
         """
         tasks = [(program(solution), name) for solution, (name,) in zip(solutions, references, strict=True)]
         for source, name in sorted(dict.fromkeys(tasks), key=lambda task: task[1]):
@@ -158,10 +152,6 @@ class ProgramGrader(Grader):
             Grade(Outcome.NO_PROGRAM, None) if source is None else begun[source, name].result()
             for source, name in tasks
         ]
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
 
 
 class _Boxes:
@@ -191,13 +181,11 @@ class _Boxes:
         at random. If it does not confirm a failure, every test runs in its own process. Exceeding a limit on time or
         output is final, since every test has the full limit.
 
-        The process holds all inputs from the start, but a test begins only after the previous one passed, so that a
-        wrong program does not cost the time of all tests. A program learns nothing more from this than from being run
-        again alone.
+        A test begins only after the previous one passed, so that a wrong program does not cost the time of all tests.
         """
         with self._reading:  # so that one of several waiting threads reads the suite
             suite = self._suite(name)
-        program = _bytes(source)
+        program = source.encode(*ENCODING)
         outcome, doubtful = self._tested(program, suite, suite.cases, limits, TOGETHER)
         if doubtful and outcome not in LIMITED:
             alone, _ = self._tested(program, suite, [DRAW.choice(doubtful)], limits, 1)
@@ -221,7 +209,8 @@ class _Boxes:
         while passed < len(cases):
             group = cases[passed : passed + together]
             try:
-                with self._box().start(program, [_bytes(case.input) for case in group], limits, suite.call) as process:
+                inputs = [case.input.encode(*ENCODING) for case in group]
+                with self._box().start(program, inputs, limits, suite.call) as process:
                     for place, case in enumerate(group):
                         if process.ended:  # it could not be reset: the rest run alone
                             together = 1

@@ -42,21 +42,19 @@ def read_answer(row: Mapping[str, Any], column: str, count: int) -> Suite:
     tests = livecodebench.tests_of(row) if column in livecodebench.TESTS else row[column]
     try:
         tests = json.loads(tests) if isinstance(tests, str) else tests
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"the tests are no JSON: {str(error)[:LONGEST]}") from error
-    # LiveCodeBench compares exactly; the other sets allow for rounding.
-    exact = isinstance(tests, list) and any(isinstance(test, dict) and test.get("testtype") for test in tests)
-    try:
-        suite = read_suite(tests, Rule.EXACT if exact else Rule.TOLERANT, _function_of(row))
+        # LiveCodeBench compares exactly; the other sets allow for rounding.
+        exact = isinstance(tests, list) and any(isinstance(test, dict) and test.get("testtype") for test in tests)
+        return read_suite(tests, Rule.EXACT if exact else Rule.TOLERANT, _function_of(row)).chosen(count)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise UserError(f"the tests are no JSON: {error}") from error
     except ValueError as error:
         raise UserError(str(error)[:LONGEST]) from error  # it may quote megabytes of tests
-    return suite.chosen(count)
 
 
 def _function_of(row: Mapping[str, Any]) -> str | None:
     """Return the function that the columns next to the tests name, if any."""
     metadata = row.get("metadata")
-    with contextlib.suppress(ValueError, RecursionError):
+    with contextlib.suppress(ValueError):
         metadata = json.loads(metadata) if isinstance(metadata, str) else metadata
     name = row.get("entry_point") or (metadata.get("func_name") if isinstance(metadata, Mapping) else None)
     return name if isinstance(name, str) else None
@@ -80,11 +78,7 @@ def references(row: Mapping[str, Any], column: str) -> list[str]:
 
 
 def read_suite(tests: Any, rule: Rule, call: str | None = None) -> Suite:
-    """Read tests in any of the shapes above; `call` is the function to call, where they do not name it.
-
-    Raises:
-        UserError: the tests are malformed.
-    """
+    """Read tests in any of the shapes above; `call` is the function to call, where they do not name it."""
     listed = tests
     try:
         match tests:
@@ -202,11 +196,7 @@ def _literal(node: ast.expr) -> Any:
 
 
 def check_helper(tree: ast.Module) -> None:
-    """Check that the helper that gets the result of `candidate` compares as our rules do.
-
-    Raises:
-        UserError: it uses that result for anything but `out == exp` or `allclose(out, exp, …)`.
-    """
+    """Check that the helper that gets the result of `candidate` uses it for `out == exp` or `allclose(out, exp, …)`."""
     names = set[str]()
     for node in ast.walk(tree):
         match node:

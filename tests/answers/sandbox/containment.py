@@ -10,9 +10,9 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import escaping
 import exhausting
@@ -27,17 +27,6 @@ from e1_trl.answers.programs.sandbox.inside.restrictions import demand, libc
 PROGRAMS = [*exhausting.PROGRAMS, *escaping.PROGRAMS]
 PR_SET_CHILD_SUBREAPER = 36
 GONE = 5.0  # seconds within which the processes of a closed box are gone
-
-
-@dataclass(frozen=True)
-class Containment:
-    """The result of running every hostile program."""
-
-    user: int
-    isolations: list[Isolation]
-    cases: int  # programs run, once in each isolation
-    escaped: dict[str, list[str]]  # what went wrong, by isolation and program
-    survivors: int  # processes left: of programs in idle boxes, and of all after the boxes are closed
 
 
 def running() -> int:
@@ -76,8 +65,11 @@ def refused(kind: Isolation) -> str | None:
     return None
 
 
-def contain(boxes: int) -> Containment:
+def contain(boxes: int) -> dict[str, Any]:
     """Run them all, with this many boxes of each isolation in parallel.
+
+    Returns the user, the isolations, the number of programs run, what went wrong by isolation and program, and how many
+    processes were left: of programs in idle boxes, and of all after the boxes are closed.
 
     Raises:
         SandboxError: a box leaks, or broke.
@@ -107,8 +99,9 @@ def contain(boxes: int) -> Containment:
         with ThreadPoolExecutor(max(1, boxes * len(isolations))) as pool:
             list(pool.map(run, cases))
         survivors = surviving(idle)
-    return Containment(os.getuid(), isolations, len(cases), escaped, survivors + surviving(before))
+    found = {"user": os.getuid(), "isolations": isolations, "cases": len(cases), "escaped": escaped}
+    return found | {"survivors": survivors + surviving(before)}
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(contain(int(sys.argv[1])))))
+    print(json.dumps(contain(int(sys.argv[1]))))

@@ -6,7 +6,6 @@ PROGRAMS = hostile(
     {
         (CRASHED,): {
             "fork bomb": "import os\nwhile True: os.fork()",
-            "double fork": "import os\nif os.fork() == 0:\n    os.setsid()\n    os.fork()",
             "vfork by spawn": "import os; os.posix_spawn('/bin/true', ['true'], {})",
             "memory file": "import os; os.memfd_create('x')",
             "many files": "for i in range(10**6): open(f'/tmp/{i}', 'w')",
@@ -22,7 +21,6 @@ PROGRAMS = hostile(
             "shared mapping": "import mmap\nkept = [mmap.mmap(-1, 1 << 26) for _ in range(64)]",
             "unbounded recursion": "def f(): f()\nf()",
             "recursion in C": "x = []\nfor _ in range(10**6): x = [x]\nrepr(x)",
-            "deep source": "(" * 10**5,
             "nested source": "x = " + "[" * 10**4 + "]" * 10**4,
         },
         (EXITED,): {
@@ -39,7 +37,6 @@ PROGRAMS = hostile(
         },
         (MEMORY,): {
             "huge string": "x = 'a' * 10**12",
-            "doubling list": "x = [0]\nwhile True: x += x",
             "touched bytes": "x = bytearray(8 << 30)",
         },
         (OUTPUT, ANYTHING): {
@@ -47,7 +44,6 @@ PROGRAMS = hostile(
             "one line of 2 GB": "import os\nwhile True: os.write(1, b'x' * (1 << 16))",
         },
         (TIMED_OUT, ANYTHING): {
-            "slow trickle": "import time\nwhile True: print('.', flush=True); time.sleep(0.1)",
             "never exits": "import threading; print(1, flush=True); threading.Event().wait()",
             "closes stdout and sleeps": "import os, time; print(1, flush=True); os.close(1); time.sleep(1e9)",
         },
@@ -61,8 +57,6 @@ PROGRAMS = hostile(
             "in C": "sum(range(10**12))",
             "holds the interpreter": "int('9' * 10**7)",
             "stops itself": "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)",
-            "loop in a class": "class X:\n    while True: pass",
-            "loop in a default": "def f(x=sum(range(10**12))): pass",
             "thread that never ends": "import threading, time\n"
             "threading.Thread(target=time.sleep, args=(1e9,)).start()",
         },

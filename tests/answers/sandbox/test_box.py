@@ -1,6 +1,5 @@
 """Programs in boxes: they do what they may, no more, and leave nothing behind."""
 
-import contextlib
 import functools
 import os
 import socket
@@ -25,7 +24,7 @@ from hostile import LIMITS, ignoring
 from e1_trl.answers.programs.sandbox import box as boxes
 from e1_trl.answers.programs.sandbox import isolation
 from e1_trl.answers.programs.sandbox.box import Box
-from e1_trl.answers.programs.sandbox.command import ENVIRONMENT, START, Isolation, SandboxError, StartError, command
+from e1_trl.answers.programs.sandbox.command import ENVIRONMENT, START, Isolation, SandboxError, command
 from e1_trl.answers.programs.sandbox.filter import _exported
 from e1_trl.answers.programs.sandbox.process import End, Limits, Run
 
@@ -121,21 +120,6 @@ def test_a_guarded_main_program_does_not_run_where_a_function_is_called(box: Box
     assert box.run(source, NO_ARGUMENTS, LIMITS, call="f").answer == b"1"
 
 
-LOOK_ALIKES = {
-    "equals everything": "class X:\n    def __eq__(self, other): return True\ndef f(): return X()",
-    "a class that lies": "class X:\n    __class__ = int\ndef f(): return X()",
-    "numpy by name only": "class X:\n    def tolist(self): return self\nX.__module__ = 'numpy'\ndef f(): return X()",
-    "a list within itself": "def f():\n    x = []\n    x.append(x)\n    return x",
-    "nothing at all": "import os\ndef f(): os._exit(0)",
-}
-
-
-@pytest.mark.parametrize("name", LOOK_ALIKES)
-def test_only_plain_values_come_back(box: Box, name: str) -> None:
-    ran = box.run(LOOK_ALIKES[name].encode(), NO_ARGUMENTS, LIMITS, call="f")
-    assert ran.answer == b"" and (ran.end is not End.EXITED or name == "nothing at all")
-
-
 @pytest.mark.slow
 def test_processor_time_counts_and_waiting_does_not(box: Box) -> None:
     limits = Limits(cpu=1.0, wall=60.0, memory=2**28, output=2**16)
@@ -162,37 +146,26 @@ def test_nothing_is_left_of_programs_or_boxes(box: Box) -> None:
     assert Path("/proc/mounts").read_text() == mounts
 
 
-def test_a_box_that_breaks_says_so(box: Box) -> None:
-    with Box(box.isolation) as broken:
-        for process in psutil.Process(broken._process.pid).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):  # it went with the one before
-                process.kill()
-        broken._process.kill()
-        with pytest.raises(SandboxError):
-            run(broken, "print(1)")
-
-
 def test_a_box_that_dies_says_why(box: Box) -> None:
     with Box(box.isolation) as broken, open(os.devnull) as file:
         assert run(broken, "print(1)").stdout == b"1\n"
-        socket.send_fds(broken._controls[0], [b"no request"], [file.fileno()])
+        socket.send_fds(broken._control, [b"no request"], [file.fileno()])
         with pytest.raises(SandboxError, match=r"a box has died: .*JSONDecodeError"):
             run(broken, "print(1)")
 
 
-@pytest.mark.parametrize("error", [StartError("a box does not start: x"), SandboxError("a box has died: x")])
-def test_the_weaker_isolation_is_taken_with_the_reason_and_advice_only_about_a_start(
-    error: SandboxError, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_the_weaker_isolation_is_taken_with_the_reason_and_advice(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def attack(kind: Isolation) -> None:
         if kind is Isolation.NAMESPACES:
-            raise error
+            raise SandboxError("a box does not start: x")
 
     monkeypatch.setattr(isolation, "attack", attack)
     assert isolation.choose() is Isolation.LANDLOCK
     said = caplog.messages[0]
-    assert said.startswith(f"programs run with landlock, since {error}") and "\n" not in said
-    assert ("it needs unprivileged user namespaces" in said) is isinstance(error, StartError)
+    assert said.startswith("programs run with landlock, since a box does not start: x; it needs unprivileged user")
+    assert "\n" not in said
 
 
 ATTACKED = """
@@ -245,7 +218,7 @@ def test_killed_with_its_grader_nothing_goes_on(box: Box) -> None:
         assert grader.stdout is not None
         first = psutil.Process(int(grader.stdout.readline()))
         deadline = time.monotonic() + 30
-        while len(family := [first, *first.children(recursive=True)]) < {Isolation.NAMESPACES: 6}.get(box.isolation, 4):
+        while len(family := [first, *first.children(recursive=True)]) < {Isolation.NAMESPACES: 4}.get(box.isolation, 2):
             assert time.monotonic() < deadline, family
             time.sleep(0.05)
         grader.kill()
@@ -260,10 +233,10 @@ def test_the_self_test_finds_every_attack_where_nothing_stops_it(attack: str, mo
             pytest.skip("namespaces are forbidden to everybody here")
     if attack == "reads the environment of ours" and os.geteuid() == 0:
         pytest.skip("root's is closed to a process without capabilities, whatever else holds it")
-    whole = command(Isolation.LANDLOCK, (0, 0))
-    *start, _, _, _, _, packages = whole[: whole.index(START) + 7]
+    whole = command(Isolation.LANDLOCK, 0)
+    *start, _, _, _, packages = whole[: whole.index(START) + 6]
     none = [_exported(pyseccomp.SyscallFilter(pyseccomp.ALLOW)).hex()] * 2  # filters that deny nothing
-    monkeypatch.setattr(boxes, "command", lambda _, controls: [*start, *map(str, controls), *none, packages])
+    monkeypatch.setattr(boxes, "command", lambda _, control: [*start, str(control), *none, packages])
     monkeypatch.setattr(boxes, "ENVIRONMENT", os.environ)
     # What belongs to nobody is stopped by that alone.
     monkeypatch.setattr(boxes, "refused_to_nobody", lambda _: "root's, in this test")

@@ -1,13 +1,8 @@
 """A box: a process that nothing gets out of, in which programs run one after the other.
 
-A program can read the interpreter, the packages it may import and all of /usr, and nothing else of the machine: no
-other file, no environment, no network, no memory of other processes. It cannot write anywhere, nor start or signal a
-process. Its time, memory, threads and output are limited. With namespaces (bubblewrap) it shares no path with the
-machine; with Landlock it can tell whether a path exists, its size, times and owner. Not covered: faults of the kernel,
-and bits that programs leave for each other (docs/programs.md). A box does not know what a program should print.
-
-A program's stdin is a file, as if a judge ran `program < input`: its size is known, one read returns all of it, and it
-can be mapped and sought in. The file has no name and cannot be changed.
+docs/programs.md says what a program can reach. A box does not know what it should print. Its stdin is a file, as if a
+judge ran `program < input`: its size is known, one read returns all of it, and it can be mapped and sought in. The file
+has no name and cannot be changed.
 """
 
 import contextlib
@@ -22,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from e1_trl.answers.programs.sandbox.command import ENVIRONMENT, Isolation, SandboxError, StartError, command
+from e1_trl.answers.programs.sandbox.command import ENVIRONMENT, Isolation, SandboxError, command
 from e1_trl.answers.programs.sandbox.inside import protocol
 from e1_trl.answers.programs.sandbox.process import End, Limits, Process, Run, last_line, readable
 
@@ -38,9 +33,6 @@ class Box:
 
     With namespaces, the box dies with the thread that started it. Under root it belongs to the user `nobody` where
     possible (`as_nobody` decides it): then the kernel limits its threads and protects files that only root may read.
-
-    Raises:
-        StartError: the box does not start.
     """
 
     def __init__(self, isolation: Isolation, as_nobody: bool | None = None):
@@ -49,36 +41,30 @@ class Box:
         self._user = NOBODY["user"] if as_nobody else -1
         self.isolation = isolation
         self._counts_alone = isolation is Isolation.NAMESPACES and _kernel() >= COUNTED_BY_NAMESPACE
-        self._controls: list[socket.socket] = []
-        descriptors = list[int]()
-        with contextlib.ExitStack() as theirs:
-            try:
-                for _ in range(2):
-                    ours, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                    ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-                    self._controls.append(ours)
-                    theirs.enter_context(other)
-                    descriptors.append(other.fileno())
-                self._process = subprocess.Popen(
-                    command(isolation, descriptors),
-                    stdin=subprocess.DEVNULL,
-                    # Pipes, as programs have: Python asks once, at its start, whether it can seek in its streams.
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    env=ENVIRONMENT,
-                    cwd="/",
-                    pass_fds=descriptors,
-                    start_new_session=True,
-                    **(NOBODY if as_nobody else {}),
-                )
-            except (OSError, SandboxError) as error:
-                for control in self._controls:
-                    control.close()
-                raise StartError(f"a box with {isolation} does not start: {error}") from error
-        if not all(map(_is_ready, self._controls)):
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._control.settimeout(STARTED)
+        try:
+            self._process = subprocess.Popen(
+                command(isolation, theirs.fileno()),
+                stdin=subprocess.DEVNULL,
+                # Pipes, as programs have: Python asks once, at its start, whether it can seek in its streams.
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=ENVIRONMENT,
+                cwd="/",
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                **(NOBODY if as_nobody else {}),
+            )
+        except (OSError, SandboxError) as error:
+            raise SandboxError(f"a box with {isolation} does not start: {error}") from error
+        finally:
+            theirs.close()
+        if not self._is_ready():
             said = self._said()
             self.close()
-            raise StartError(f"a box with {isolation} does not start: {said or 'no answer'}")
+            raise SandboxError(f"a box with {isolation} does not start: {said or 'no answer'}")
 
     def __enter__(self) -> Self:
         return self
@@ -88,15 +74,17 @@ class Box:
 
     def close(self) -> None:
         """Kill the box and everything that runs in it."""
-        for control in self._controls:
-            control.close()
-        if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):  # it has just ended, and SIGCHLD is ignored
-                os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        for pipe in (self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                pipe.close()
+        self._control.close()
+        with self._process:  # closes its pipes and waits for it
+            if self._process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):  # it has just ended, and SIGCHLD is ignored
+                    os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _is_ready(self) -> bool:
+        try:
+            return self._control.recv(len(protocol.READY)) == protocol.READY
+        except TimeoutError:
+            return False
 
     def _said(self) -> str:
         """Return the last line that the box itself wrote to stderr."""
@@ -107,11 +95,7 @@ class Box:
         return last_line(pipe.read() or b"")
 
     def run(self, program: bytes, stdin: bytes, limits: Limits, call: str | None = None) -> Run:
-        """Run a program once, as it is or to call one of its functions on `stdin`, which then is JSON.
-
-        Raises:
-            SandboxError: the box broke and is useless from now on.
-        """
+        """Run a program once, as it is or to call one of its functions on `stdin`, which then is JSON."""
         with self.start(program, [stdin], limits, call) as process:
             return process.run(limits)
 
@@ -127,7 +111,6 @@ class Box:
         Raises:
             SandboxError: the box broke and is useless from now on.
         """
-        control = self._controls[protocol.NUMERIC in program]
         request = {
             "size": len(program),
             "cpu": limits.cpu * len(inputs),
@@ -136,11 +119,11 @@ class Box:
             "call": call,
         }
         try:
-            with contextlib.closing(Process(control, self._user)) as process:
+            with contextlib.closing(Process(self._control, self._user)) as process:
                 with contextlib.ExitStack() as given:
                     source, first, *later = [given.enter_context(readable(data)) for data in (program, *inputs)]
                     sent = [file.fileno() for file in (source, first, *process.theirs, *later)]
-                    socket.send_fds(control, [json.dumps(request).encode()], sent)
+                    socket.send_fds(self._control, [json.dumps(request).encode()], sent)
                 for end in process.theirs:  # so that the pipes end with the process
                     end.close()
                 yield process
@@ -172,11 +155,3 @@ def _tasks() -> int:
 
 def _kernel() -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
-
-
-def _is_ready(control: socket.socket) -> bool:
-    control.settimeout(STARTED)
-    try:
-        return control.recv(len(protocol.READY)) == protocol.READY
-    except TimeoutError:
-        return False

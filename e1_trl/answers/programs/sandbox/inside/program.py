@@ -126,7 +126,7 @@ def finish(name: str) -> int:
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:
-            if not closed(stream):
+            if stream is not None and not getattr(stream, "closed", False):
                 stream.flush()
         except BaseException as error:
             status = ended_by(error)
@@ -145,14 +145,6 @@ def finish(name: str) -> int:
     with contextlib.suppress(BaseException):
         sys.__stdout__.flush()  # type: ignore[union-attr]
     return status
-
-
-def closed(stream: Any) -> bool:
-    """Return whether nothing is left to flush; a stream that does not tell is flushed."""
-    try:
-        return stream is None or bool(stream.closed)
-    except Exception:
-        return False
 
 
 def ended_by(error: BaseException) -> int:

@@ -3,7 +3,6 @@
 import struct
 
 READY = b"ready"
-NUMERIC = b"numpy"  # a program that contains this word is forked from the second zygote
 STARTED = b"started"
 # Descriptors in a program's process. By a byte each, it says on DONE that a test is over, and is told on NEXT that the
 # next may begin. The descriptors after them are the inputs of later tests.

@@ -34,11 +34,7 @@ class Restrictions:
     address_space: int  # bytes held by the process from which programs are forked
 
     def impose(self, cpu: float, memory: int, tasks: int) -> None:
-        """Restrict this process for good: seconds, bytes, and processes and threads of its user, unless that is root.
-
-        Raises:
-            OSError: a restriction failed.
-        """
+        """Restrict this process for good: seconds, bytes, processes and threads of its user, unless that is root."""
         limit(
             [
                 (resource.RLIMIT_AS, self.address_space + memory),
@@ -121,11 +117,7 @@ RESTRICT_SELF = 446
 
 
 def confine(readable: list[str]) -> None:
-    """Deny this process and its children all files except those under the readable paths (Landlock).
-
-    Raises:
-        OSError: the kernel has no Landlock, or forbids it to this process.
-    """
+    """Deny this process and its children all files except those under the readable paths (Landlock)."""
     version = libc.syscall(CREATE_RULESET, None, 0, 1)
     demand(version)
     files = (1 << FILE_RIGHTS[min(version, 5)]) - 1

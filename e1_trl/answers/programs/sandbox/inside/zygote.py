@@ -1,13 +1,12 @@
-"""The main program of a box: preloads the usual modules, then forks once for every program.
+"""The main program of a box: preloads the usual modules and numpy, then forks once for every program.
 
 It starts without the module site, so it knows only the standard library and, of this project, its own folder. It is
 trusted, but runs next to programs that are not, so it holds nothing worth reading: a program's text comes through a
 descriptor that only its own process reads, and expected outputs never come here.
 
-A box has two zygotes, one with numpy imported, since that makes a fork a quarter slower. Arguments: the descriptors of
-their control sockets, the filters of system calls of the box and of programs (hexadecimal), the folders of the packages
-that programs may import and, for Landlock, the readable paths. Over each socket comes one request at a time, as JSON
-with descriptors:
+Arguments: the descriptor of its control socket, the filters of system calls of the box and of programs (hexadecimal),
+the folders of the packages that programs may import and, for Landlock, the readable paths. Over the socket comes one
+request at a time, as JSON with descriptors:
 
     request  {"size": of the program, in bytes, "cpu": seconds, "memory": bytes, "tasks": number,
              "call": name or null}, and the descriptors of the program, stdin, stdout, stderr, the
@@ -73,21 +72,21 @@ FORK = ctypes.PyDLL(None).fork
 
 
 def main() -> None:
-    """Start the zygotes of a box and wait for them to end. The module documents the arguments."""
+    """Become the zygote of a box. The module documents the arguments."""
     del sys.path[0]  # from where this folder was imported
-    given = [int(descriptor) for descriptor in sys.argv[1:3]]
-    controls = [socket.socket(fileno=fcntl.fcntl(number, fcntl.F_DUPFD, ANSWER + 1)) for number in given]
-    for number in given:
-        os.close(number)
+    given, ours, theirs, packages, *readable = sys.argv[1:]
+    control = socket.socket(fileno=fcntl.fcntl(int(given), fcntl.F_DUPFD, ANSWER + 1))
+    os.close(int(given))
     os.dup2(2, ANSWER)  # so that no other file gets this number
-    ours, theirs, packages, *readable = sys.argv[3:]
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a launcher may ignore it, and then no program could be waited for
     folders = packages.split(os.pathsep)
     sys.path += folders
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     # The module site would define these.
     builtins.exit, builtins.quit = (_sitebuiltins.Quitter(name, "") for name in ("exit", "quit"))
-    preload(PRELOADED)
+    for name in (*PRELOADED, "numpy"):
+        with contextlib.suppress(ImportError):  # the machine may lack packages
+            importlib.import_module(name)
     # Builtins: in the module of every program, these names would copy the memory pages of all that they refer to.
     vars(builtins).update(starred_names())
     if not os.path.exists("/dev/stdin"):
@@ -95,27 +94,9 @@ def main() -> None:
     sys.setrecursionlimit(RECURSION_LIMIT)
     sys.set_int_max_str_digits(0)
     demand(libc.capset(struct.pack("=Ii", CAPABILITIES, 0), bytes(24)))
-    for number, modules in enumerate(((), ("numpy",))):
-        parent = os.getpid()
-        if not os.fork():
-            die_with(parent)
-            controls.pop(1 - number).close()
-            preload(modules)
-            restrictions = settle(bytes.fromhex(ours), bytes.fromhex(theirs), folders, readable)
-            controls[0].send(READY)
-            serve(controls[0], restrictions)
-            return
-    for control in controls:
-        control.close()
-    for _ in controls:
-        os.wait()
-
-
-def preload(modules: tuple[str, ...]) -> None:
-    """Import those of the modules that are installed."""
-    for name in modules:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+    restrictions = settle(bytes.fromhex(ours), bytes.fromhex(theirs), folders, readable)
+    control.send(READY)
+    serve(control, restrictions)
 
 
 def starred_names() -> dict[str, Any]:
@@ -158,13 +139,6 @@ def settle(ours: bytes, theirs: bytes, folders: list[str], readable: list[str]) 
     return Restrictions(theirs, address_space())
 
 
-def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends."""
-    demand(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
-    if os.getppid() != parent:
-        os._exit(CRASHED)
-
-
 def serve(control: socket.socket, restrictions: Restrictions) -> None:
     """Serve requests until the socket ends."""
     state = State()
@@ -185,7 +159,9 @@ def serve(control: socket.socket, restrictions: Restrictions) -> None:
         pid = FORK()
         demand(pid)
         if not pid:
-            die_with(parent)
+            demand(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))  # the kernel kills it with its parent
+            if os.getppid() != parent:
+                os._exit(CRASHED)
             control.send(STARTED)
             become(request, source, descriptors[ANSWER + 2 :], restrictions, state)
         for descriptor in descriptors:
