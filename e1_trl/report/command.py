@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from e1_trl.arguments import Count, Natural, Positive
+from e1_trl.arguments import Natural, Positive
 from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError
 
@@ -33,8 +33,6 @@ def make_parser() -> CommandParser:
     add("--regrade", action="store_true", group=group, help="Grade all answers again, without sampling anything.")
     limit = "Seconds after which grading is stopped. Default: those of the evaluation."
     add("--grading_time_limit", hint=Positive, group=group, help=limit)
-    workers = "Processes that grade. Default: as in an evaluation, one for each core, 32 at most."
-    add("--grading_workers", hint=Count, group=group, help=workers)
     group = "publishing"
     add("--name", group=group, help="Write NAME.md, NAME.json, NAME-budget.png … in place of report.md, results.json …")
     add("--document", hint=Path, group=group, help="Markdown file that gets the table of ROWS in its section SECTION.")
@@ -111,6 +109,5 @@ def regrade(arguments: argparse.Namespace) -> None:
         usual = before.grading_time_limit or GradingArguments.grading_time_limit
         limit = arguments.grading_time_limit or usual
         grading = GradingArguments(grader=first["grader"], grading_time_limit=limit)
-        workers = arguments.grading_workers or grading_workers()
-        with locked(folder), make_grader(grading, workers) as grader:
+        with locked(folder), make_grader(grading, grading_workers()) as grader:
             samples.regrade(folder, grader, replace(before, grading_time_limit=limit).as_text())

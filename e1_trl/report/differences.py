@@ -114,7 +114,7 @@ def differences(measured: Sequence[Measured]) -> list[Difference]:
 
 
 def not_compared(measured: Sequence[Measured]) -> list[str]:
-    """Describe rows that do not share problems and samples: with separate budgeting, between models, over budgets."""
+    """Describe rows that do not share problems and samples: with separate budgeting, or between models."""
     models = list(dict.fromkeys(each.row.model for each in measured))
     pairs = [(f"{one.row.model}, methods and {REFERENCE}", one, other) for one, other in _with_reference(measured)]
     for minus, model in combinations(models, 2):
@@ -125,16 +125,7 @@ def not_compared(measured: Sequence[Measured]) -> list[str]:
             own, others = (f"{each.row.problems:,} problems, {each.row.samples} each" for each in (one, other))
             why = f"{own}, against {others}" if own != others else "not the same problems or samples"
             found.setdefault(f"{names} ({why})", []).append(f"{one.row.method} {one.row.budget}")
-    lines: dict[tuple[str, str], list[Measured]] = {}
-    for each in measured:
-        if each.row.budget.completion_tokens(0) is not None:
-            lines.setdefault((each.row.model, each.row.method), []).append(each)
-    parts = [(name, own) for name, line in lines.items() for own in by_solution(line, lambda each: each.row).values()]
-    uneven = dict.fromkeys(
-        name for name, own in parts if len(own) > 2 and any(each.asked != own[0].asked for each in own)
-    )
-    said = [f"{names}: {', '.join(cells)}" for names, cells in found.items()]
-    return said + [f"{model}, {method} over all budgets (not the same problems or samples)" for model, method in uneven]
+    return [f"{names}: {', '.join(cells)}" for names, cells in found.items()]
 
 
 def _with_reference(measured: Sequence[Measured]) -> list[tuple[Measured, Measured]]:

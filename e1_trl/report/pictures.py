@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from e1_trl.atomic import write_atomically
-from e1_trl.budget import Budget
 from e1_trl.report.rows import MIXED, REFERENCE, Row, by_solution
 
 UNCONSTRAINED = "unconstrained"
@@ -41,10 +40,6 @@ def as_svg(figure: Figure) -> str:
 def plain(name: str) -> str:
     """Write a name so that Matplotlib draws it as it is: `$` begins no formula, and a leading `_` hides no line."""
     return (" " * name.startswith("_") + name).replace("$", r"\$")
-
-
-def _size(budget: Budget) -> list[float]:
-    return [math.inf if part is None else part for part in (budget.thinking, budget.solution)]
 
 
 def models_of(rows: Sequence[Row]) -> list[str]:
@@ -151,7 +146,11 @@ def _draw(
 
 def allocation(rows: Sequence[Row]) -> Figure:
     """Plot mean thinking and solution tokens of `separate` at each budget (paper: figure 7); not of models without."""
-    rows = sorted((row for row in rows if row.method == REFERENCE), key=lambda row: _size(row.budget))
+
+    def size(row: Row) -> list[float]:
+        return [math.inf if part is None else part for part in (row.thinking_budget, row.solution_budget)]
+
+    rows = sorted((row for row in rows if row.method == REFERENCE), key=size)
     models = models_of(rows)
     figure = Figure(figsize=(PANEL[0] * len(models), PANEL[1]), layout="constrained")
     axes = figure.subplots(1, len(models), sharey=True, squeeze=False)[0]

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from e1_trl.answers.kinds import AnswerType
 
 FILE = "samples.parquet"
-SEGMENTS = "segments.sqlite"  # what an evaluation writes first
 FACTS = "run.json"  # what determined its samples, as `model`: the weights
 READ_AT_A_TIME = 1000  # answers
 READABLE = (Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED)
@@ -84,8 +83,7 @@ def read(
 ) -> pd.DataFrame:
     """Read the answers of a finished evaluation, or some columns or rows; `FIGURES` leaves out texts and token ids.
 
-    Raises:
-        StoreError: there are no answers, they cannot be read, or they have other columns than `SCHEMA`.
+    Raises a `StoreError` if there are none, if they cannot be read, or if they have other columns than `SCHEMA`.
     """
     file = folder / FILE
     try:
@@ -100,25 +98,17 @@ def read(
     except FileNotFoundError as error:
         raise StoreError(_without_answers(folder)) from error
     except (OSError, pa.ArrowException) as error:
-        raise _unreadable(file, error) from error
+        raise StoreError(
+            f"cannot read {file} ({one_line(error)}); delete it and run the evaluation again: it rewrites the "
+            "file without sampling"
+        ) from error
     return _as_pandas(table)
 
 
-def _unreadable(file: Path, error: Exception) -> StoreError:
-    return StoreError(
-        f"cannot read {file} ({one_line(error)}); delete it and run the evaluation again: it rewrites the "
-        "file without sampling"
-    )
-
-
 def _without_answers(folder: Path) -> str:
-    if not folder.is_dir():
-        return f"there is no folder {folder}; name the output of an `e1 eval`"
     if inside := sorted(str(file.parent) for file in folder.glob(f"*/{FILE}")):
         return f"{folder} is not an evaluation, but contains {len(inside)}; name them: {' '.join(inside)}"
-    if (folder / SEGMENTS).exists():
-        return f"{folder} is an unfinished evaluation, without {FILE}; run it again to resume"
-    return f"{folder} is not an evaluation, and contains none; name the output folder of an `e1 eval`"
+    return f"there is no {folder / FILE}; name the output folder of an `e1 eval`, or run it again to finish it"
 
 
 def _as_pandas(table: pa.Table) -> pd.DataFrame:
@@ -126,54 +116,24 @@ def _as_pandas(table: pa.Table) -> pd.DataFrame:
 
 
 def write(parts: pd.DataFrame | Iterable[pd.DataFrame], folder: Path) -> None:
-    """Write graded answers, one part after another.
-
-    Raises:
-        StoreError: the file could not be written, as on a full disk.
-        KeyError, ValueError, pa.ArrowException: a column is missing, or has values that `SCHEMA` does not allow.
-        Exception: of the parts, as whoever makes them has raised it.
-    """
-    failures: list[OSError] = []
-
-    def made_parts() -> Iterator[pd.DataFrame]:
-        try:
-            yield from [parts] if isinstance(parts, pd.DataFrame) else parts
-        except OSError as error:  # of a grader, say, and not of the file that is written
-            failures.append(error)
-            raise
+    """Write graded answers, one part after another; a column that is missing, or is not as `SCHEMA` has it, raises."""
 
     def write_parts(path: Path) -> None:
         with pq.ParquetWriter(path, SCHEMA, compression="zstd", write_page_checksum=True) as file:
-            for part in made_parts():
+            for part in [parts] if isinstance(parts, pd.DataFrame) else parts:
                 file.write_table(pa.Table.from_pandas(part, schema=SCHEMA, preserve_index=False))
 
     for left in folder.glob(f".{FILE}.*"):  # by one that was killed; the folder is locked
         left.unlink()
-    try:
-        write_atomically(folder / FILE, write_parts)
-    except StoreError:
-        if failures:
-            raise failures[0] from None
-        raise
+    write_atomically(folder / FILE, write_parts)
 
 
 def regrade(folder: Path, grader: "Grader", conditions: str) -> None:
-    """Grade the answers of a finished evaluation again, with the accepted answers in the table, under `conditions`.
-
-    Raises:
-        StoreError: the file could not be read, or written, as on a full disk.
-        UserError: the grader cannot read an accepted answer.
-    """
+    """Grade the answers of a finished evaluation again, with the accepted answers in the table, under `conditions`."""
     with pq.ParquetFile(folder / FILE, page_checksum_verification=True) as file:
-
-        def read_parts() -> Iterator[pd.DataFrame]:
-            try:
-                for batch in file.iter_batches(READ_AT_A_TIME):
-                    yield _as_pandas(pa.Table.from_batches([batch])).assign(conditions=conditions)
-            except (OSError, pa.ArrowException) as error:
-                raise _unreadable(folder / FILE, error) from error
-
-        write(graded(read_parts(), file.metadata.num_rows, grader), folder)
+        batches = (pa.Table.from_batches([batch]) for batch in file.iter_batches(READ_AT_A_TIME))
+        parts = (_as_pandas(batch).assign(conditions=conditions) for batch in batches)
+        write(graded(parts, file.metadata.num_rows, grader), folder)
 
 
 class Known(Protocol):
@@ -207,18 +167,14 @@ def grade(table: pd.DataFrame, grader: "Grader", known: Known | None = None) -> 
         if known is not None:
             known.keep(given)
     ordered = [grades[key] for key in keys]
+    votes = [(each.value or each.answer or None) if each.outcome in READABLE else None for each in ordered]
     return table.assign(
         outcome=[str(grade.outcome) for grade in ordered],
         answer=pd.Series([grade.answer for grade in ordered], index=table.index, dtype=object),
-        value=pd.Series([_vote(grade) for grade in ordered], index=table.index, dtype=object),
+        value=pd.Series(votes, index=table.index, dtype=object),
         unboxed=[grade.unboxed for grade in ordered],
         graded_by=grader.version,
     )
-
-
-def _vote(grade: "Grade") -> str | None:
-    """Return the value of a readable answer, or else its text; nothing for others."""
-    return (grade.value or grade.answer or None) if grade.outcome in READABLE else None
 
 
 def answer_type(answers: pd.DataFrame) -> "AnswerType":
@@ -240,9 +196,8 @@ def texts(column: "pd.Series[str]") -> list[str | None]:
 def join(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Join the answers of several evaluations into one table, with their number in the column `EVALUATION`.
 
-    Raises:
-        UserError: the evaluations are on several benchmarks, or two of one name have the same answers, or were asked or
-            sampled differently.
+    Raises a `UserError` if they are on several benchmarks, or two of one name have the same answers, or were asked or
+    sampled differently.
     """
     table = pd.concat([own.assign(**{EVALUATION: at}) for at, own in enumerate(tables)], ignore_index=True)
     s1 = table[table["method"].str.startswith("s1")]  # the methods with options

@@ -138,6 +138,8 @@ def test_rows_of_other_solution_budgets_are_lines_of_their_own() -> None:
     assert found[1] == replace(line, solution_budget=32) and line.solution_budget is None
     table = areas(found)
     assert [row[2] for row in table.rows] == ["8", "32"] and table.header[2] == "solution budget"
+    longer = lines(measured(*wide, *(each.assign(model="n") for each in (*wide, cell(right(8, 10), 1024, 32)))))
+    assert [row[2] for row in areas(longer).rows] == ["60 to 156", "60 to 1056"], "other budgets are told apart"
     both = ((16, 16), (32, 32), (64, 64), (128, 64))  # no grid
     (merged,) = lines(measured(*(cell(right(4, 10), *budget) for budget in both)))
     assert merged.totals == (32, 192) and areas([merged]).rows[0][2] == "40.0%"
