@@ -128,11 +128,10 @@ def write(parts: pd.DataFrame | Iterable[pd.DataFrame], folder: Path) -> None:
     write_atomically(folder / FILE, write_parts)
 
 
-def regrade(folder: Path, grader: "Grader", conditions: str) -> None:
-    """Grade the answers of a finished evaluation again, with the accepted answers in the table, under `conditions`."""
+def regrade(folder: Path, grader: "Grader") -> None:
+    """Grade the answers of a finished evaluation again, with the accepted answers in the table."""
     with pq.ParquetFile(folder / FILE, page_checksum_verification=True) as file:
-        batches = (pa.Table.from_batches([batch]) for batch in file.iter_batches(READ_AT_A_TIME))
-        parts = (_as_pandas(batch).assign(conditions=conditions) for batch in batches)
+        parts = (_as_pandas(pa.Table.from_batches([batch])) for batch in file.iter_batches(READ_AT_A_TIME))
         write(graded(parts, file.metadata.num_rows, grader), folder)
 
 

@@ -339,12 +339,8 @@ def test_weights_are_known_by_all_that_an_engine_reads_and_by_nothing_else(tmp_p
     generation = "generation_config.json"
     read = {"config.json": "{}", "model.safetensors": "", generation: "{}", "pytorch_model.bin": ""}
     found = []
-    for file, text in (
-        *read.items(),
-        (generation, '{"eos_token_id": [1, 2]}'),
-        ("training_args.bin", ""),
-        ("a.md", ""),
-    ):
+    later = {"training_args.bin": "", "README.md": ""}
+    for file, text in (*read.items(), (generation, '{"eos_token_id": [1, 2]}'), *later.items()):
         (tmp_path / file).write_text(text)
         found.append(Checkpoint(str(tmp_path)).fingerprint())
     assert len(set(found)) == 5 and len({*found[4:]}) == 1

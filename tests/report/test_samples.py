@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fabricated import CONDITIONS, cell, stored
+from fabricated import cell, stored
 
 from e1_trl.answers.grade import Grade, Grader, Outcome
 from e1_trl.atomic import StoreError
@@ -131,7 +131,7 @@ def test_parts_make_the_same_answers_as_the_whole_and_are_graded_anew(tmp_path: 
     found = samples.read(tmp_path)
     samples.write(pd.concat(parts, ignore_index=True), tmp_path)
     pd.testing.assert_frame_equal(samples.read(tmp_path), found)
-    samples.regrade(tmp_path, LengthGrader("2"), CONDITIONS.as_text())
+    samples.regrade(tmp_path, LengthGrader("2"))
     assert samples.read(tmp_path)["outcome"].tolist() == ["wrong"] * 5
 
 
