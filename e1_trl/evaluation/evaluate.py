@@ -127,12 +127,8 @@ def tabulate(plan: SamplingPlan, store: Store, alike: Mapping[str, Any]) -> Iter
                 }
             )
         if len(rows) >= PART_ANSWERS or tokens >= PART_TOKENS:
-            yield _frame(rows)
+            yield pd.DataFrame(rows)
             rows = []
             tokens = 0
     if rows:
-        yield _frame(rows)
-
-
-def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    return pd.DataFrame(rows).astype({"thinking_budget": "Int64", "solution_budget": "Int64"})
+        yield pd.DataFrame(rows)

@@ -11,9 +11,7 @@ from before an option was added can be resumed while that option is unset.
 
 import hashlib
 import json
-import logging
 import sqlite3
-import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -30,13 +28,11 @@ from e1_trl.report.samples import FACTS
 from e1_trl.rollout import Stop
 from e1_trl.tree import StoredSegment
 
-logger = logging.getLogger(__name__)
-
 FILE = "segments.sqlite"
 FORMAT = 4  # of the folder; an older one is refused
 TABLES = """
 CREATE TABLE IF NOT EXISTS legs (
-    problem, sample, branch, start, before, stop, checksum, token_ids,
+    problem, sample, branch, start, before, stop, token_ids,
     PRIMARY KEY (problem, sample, branch, start, before)
 );
 CREATE TABLE IF NOT EXISTS cells (method, budget, problems, samples, made_by);
@@ -91,25 +87,22 @@ class Store:
 
     def add(self, segments: Iterable[StoredSegment]) -> None:
         """Store all segments or none; a continued one replaces its shorter version. A kill loses none after that."""
-        rows = []
-        for each in segments:
-            place = (each.problem, each.sample, each.branch, each.start, each.before, each.stop.name)
-            ids = array("i", each.token_ids).tobytes()
-            rows.append((*place, _checksum(place, ids), ids))
+        columns = "problem, sample, branch, start, before, stop, token_ids"  # older folders have one more
+        rows = [
+            (*(one.problem, one.sample, one.branch, one.start, one.before, one.stop.name), array("i", one.token_ids))
+            for one in segments
+        ]
         with self._database:
-            self._database.executemany("INSERT OR REPLACE INTO legs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            self._database.executemany(f"INSERT OR REPLACE INTO legs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def segments(self, problem: int, sample: int) -> list[StoredSegment]:
-        """Return the segments of a tree in order of their start, without damaged ones, which a warning names."""
-        query = "SELECT branch, start, before, stop, checksum, token_ids FROM legs WHERE problem = ? AND sample = ?"
-        segments = []
-        for *place, checksum, ids in self._database.execute(f"{query} ORDER BY start", (problem, sample)):
-            branch, start, before, stop = place
-            if _checksum((problem, sample, *place), ids) == checksum:
-                segments.append(StoredSegment(problem, sample, branch, start, before, array("i", ids), Stop[stop]))
-            else:
-                logger.warning("a segment of problem %d, sample %d is damaged, and sampled again", problem, sample)
-        return segments
+        """Return the segments of a tree in order of their start."""
+        query = "SELECT branch, start, before, token_ids, stop FROM legs WHERE problem = ? AND sample = ?"
+        rows = self._database.execute(f"{query} ORDER BY start", (problem, sample))
+        return [
+            StoredSegment(problem, sample, branch, start, before, array("i", ids), Stop[stop])
+            for branch, start, before, ids, stop in rows
+        ]
 
     def count(self) -> int:
         """Count the segments."""
@@ -158,10 +151,6 @@ def read_facts(folder: Path) -> dict[str, Any]:
 def digest(text: str) -> str:
     """Return a short hash of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _checksum(place: tuple[object, ...], ids: bytes) -> int:
-    return zlib.crc32(ids, zlib.crc32(repr(place).encode()))
 
 
 def _compare(folder: Path, ours: Mapping[str, Any]) -> None:

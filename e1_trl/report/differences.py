@@ -116,7 +116,12 @@ def differences(measured: Sequence[Measured]) -> list[Difference]:
 def not_compared(measured: Sequence[Measured]) -> list[str]:
     """Describe rows that do not share problems and samples: with separate budgeting, or between models."""
     models = list(dict.fromkeys(each.row.model for each in measured))
-    pairs = [(f"{one.row.model}, methods and {REFERENCE}", one, other) for one, other in _with_reference(measured)]
+    pairs = []
+    for one in (each for each in measured if each.row.method != REFERENCE):
+        separate = [each for each in measured if (each.row.model, each.row.method) == (one.row.model, REFERENCE)]
+        if alike := [each for each in separate if each.row.budget == one.row.budget] or separate:
+            other = next((each for each in alike if each.asked == one.asked), alike[0])
+            pairs.append((f"{one.row.model}, methods and {REFERENCE}", one, other))
     for minus, model in combinations(models, 2):
         pairs += [(f"{model} and {minus}", *pair) for pair in _pairs(measured, model, minus)]
     found: dict[str, list[str]] = {}
@@ -126,14 +131,3 @@ def not_compared(measured: Sequence[Measured]) -> list[str]:
             why = f"{own}, against {others}" if own != others else "not the same problems or samples"
             found.setdefault(f"{names} ({why})", []).append(f"{one.row.method} {one.row.budget}")
     return [f"{names}: {', '.join(cells)}" for names, cells in found.items()]
-
-
-def _with_reference(measured: Sequence[Measured]) -> list[tuple[Measured, Measured]]:
-    """Pair each other method's row with separate budgeting of its model: at its budget, else at one that is alike."""
-    found = []
-    for one in (each for each in measured if each.row.method != REFERENCE):
-        separate = [each for each in measured if (each.row.model, each.row.method) == (one.row.model, REFERENCE)]
-        at_budget = [each for each in separate if each.row.budget == one.row.budget]
-        if others := at_budget or separate:
-            found.append((one, next((each for each in others if each.asked == one.asked), others[0])))
-    return found

@@ -15,6 +15,7 @@ import pytest
 from conftest import BASE, ROOT, options, segments
 
 from e1_trl.answers.mathematics.grader import MathematicsGrader
+from e1_trl.atomic import StoreError
 from e1_trl.budget import ThinkingClose
 from e1_trl.engines.engine import Follow, Requests, Stepped, ignore
 from e1_trl.errors import UserError
@@ -105,6 +106,12 @@ def test_a_folder_from_before_an_option_that_is_unset_is_resumed_as_it_is(run: R
     assert run(tmp_path, "--methods", "truncation", reports=True) > 0
     assert before[0].items() < tokens(tmp_path).items()
     assert read_facts(tmp_path) == {**older, "gentle": None}
+
+
+def test_a_folder_grows_in_one_direction(run: Run, tmp_path: Path) -> None:
+    run(tmp_path, "--methods", "separate")
+    with pytest.raises(StoreError, match=r"separate 8\+8 is there for 4 problems with 2 samples, and asked for 2"):
+        run(tmp_path, "--methods", "separate", "--max_problems", 2, "--samples", 3)
 
 
 def test_answers_of_two_commits_name_both(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +206,7 @@ def my_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The module in docs/extend.md, in the working directory."""
     text = (ROOT / "docs" / "extend.md").read_text()
     (module,) = re.findall(r"<!-- my_methods.py -->\n```python\n(.*?)```", text, re.DOTALL)
-    (tmp_path / "my_methods.py").write_text(module + "\nfast = 3\n")
+    (tmp_path / "my_methods.py").write_text(module)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "my_methods", raising=False)
     return tmp_path / "my_methods.py"
@@ -227,19 +234,6 @@ def test_a_method_of_ones_own_is_one_file_and_is_resumed_as_ours_are(run: Run, m
     sys.modules.pop("my_methods")
     with pytest.raises(UserError, match=r"the method 'my_methods.early' cannot be imported"):
         run(output, "--methods", "separate")
-
-
-@pytest.mark.parametrize(
-    ("method", "said"),
-    [
-        ("my_methods.fast", "the method 'my_methods.fast' is of type int; expected e1_trl.evaluation.methods.Method"),
-        ("erly", "unknown method 'erly'; available are separate, .*, mixed, a dotted path to your own$"),
-    ],
-)
-def test_what_is_no_method_is_one_line(method: str, said: str, run: Run, my_methods: Path) -> None:
-    with pytest.raises(ValueError, match=said) as error:
-        run(my_methods.parent / "out", "--methods", method)
-    assert "\n" not in str(error.value)
 
 
 def test_a_benchmark_of_ones_own_is_one_file(

@@ -64,17 +64,6 @@ def test_a_crash_of_the_node_loses_only_the_last_of_what_was_finished(tmp_path: 
     assert len(segments(crashed)) >= 2 * SYNC_PAGES
 
 
-def test_a_damaged_segment_is_reported_and_only_it_is_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    write(tmp_path, *(leg(problem) for problem in range(3)))
-    with Store.open(tmp_path, SETTINGS) as store:
-        store._database.execute("UPDATE legs SET token_ids = x'07000000' WHERE problem = 1")
-        store._database.execute("UPDATE legs SET stop = 'EOS' WHERE problem = 2")
-        assert [len(store.segments(problem, 0)) for problem in range(3)] == [1, 0, 0]
-        assert caplog.messages[0] == "a segment of problem 1, sample 0 is damaged, and sampled again"
-        store.add([leg(1)])
-        assert [len(store.segments(problem, 0)) for problem in range(3)] == [1, 1, 0]
-
-
 @pytest.mark.parametrize("damage", ["truncated", "other"])
 def test_a_damaged_database_is_one_line_that_says_what_to_do(tmp_path: Path, damage: str) -> None:
     write(tmp_path, *(leg(problem, tokens=500) for problem in range(100)))
