@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from e1_trl.budget import ThinkingClose
-from e1_trl.errors import UserError
 from e1_trl.evaluation.methods import MIXED, Cell, Question, Setting
 from e1_trl.problems.prompts import Prompt
 from e1_trl.rollout import Segment
@@ -94,11 +93,7 @@ class SamplingPlan:
     def most_tokens(self, goal: Goal) -> int:
         """Return the tokens of a goal's longest completion; raise a `UserError` if its context does not fit them."""
         prompt = self._longest_prompt(goal)
-        cell = goal.cell
-        try:
-            return cell.record.context(prompt, cell.budget, self.setting) - prompt
-        except UserError as error:
-            raise UserError(f"the method {cell.method}: {error}") from error
+        return goal.cell.record.context(prompt, goal.cell.budget, self.setting) - prompt
 
     def _longest_prompt(self, goal: Goal) -> int:
         request = goal.cell.request

@@ -87,28 +87,22 @@ def read(
     """
     file = folder / FILE
     try:
-        written = pq.read_schema(file)
-        if not written.equals(SCHEMA):
-            other = ", ".join(sorted({*written.names} ^ {*SCHEMA.names})) or "types of columns"
+        if not pq.read_schema(file).equals(SCHEMA):
             raise StoreError(
-                f"{file} was written by another version of e1_trl, and differs in {other}; run the same `e1 eval` "
-                "again, which rewrites the file without sampling, or report on it with that version"
+                f"{file} was written by another version of e1_trl; run the same `e1 eval` again, which rewrites the "
+                "file without sampling, or report on it with that version"
             )
         table = pq.read_table(file, columns=columns, filters=where, schema=SCHEMA, page_checksum_verification=True)
     except FileNotFoundError as error:
-        raise StoreError(_without_answers(folder)) from error
+        if inside := sorted(str(file.parent) for file in folder.glob(f"*/{FILE}")):
+            raise StoreError(f"{folder} is no evaluation, but contains some; name them: {' '.join(inside)}") from error
+        raise StoreError(f"there is no {file}; name the output of an `e1 eval`, or run that again") from error
     except (OSError, pa.ArrowException) as error:
         raise StoreError(
             f"cannot read {file} ({one_line(error)}); delete it and run the evaluation again: it rewrites the "
             "file without sampling"
         ) from error
     return _as_pandas(table)
-
-
-def _without_answers(folder: Path) -> str:
-    if inside := sorted(str(file.parent) for file in folder.glob(f"*/{FILE}")):
-        return f"{folder} is not an evaluation, but contains {len(inside)}; name them: {' '.join(inside)}"
-    return f"there is no {folder / FILE}; name the output folder of an `e1 eval`, or run it again to finish it"
 
 
 def _as_pandas(table: pa.Table) -> pd.DataFrame:

@@ -64,7 +64,7 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(
     nano = ("--dataset_name", nano_data)
     long = ("--dataset_name", long_data, "--dataset_split", "train")
     refused = [
-        ("^the method separate: a prompt of .* does not fit the context", (*nano, "--budgets", "2000+16")),
+        ("^a prompt of .* does not fit the context", (*nano, "--budgets", "2000+16")),
         ("^no answer from http://127.0.0.1:9/v1", (*nano, "--base_url", "http://127.0.0.1:9/v1")),
         ("'x\\+16': 'x' is neither a number", (*nano, "--budgets", "x+16")),
         ("needs thinking_from", ("--dataset_name", tmp_path / "none", "--methods", "mixed")),
@@ -283,7 +283,7 @@ def test_the_context_of_a_server_is_that_of_the_evaluation(
             f"s1 34, no_thinking 18, unconstrained {512 - longest} (unconstrained has no budget; --methods can leave "
             "it out)"
         )
-        said = "^the method s1: a prompt of .* with budget 480.16 .* does not fit the context of 512 tokens: "
+        said = "^a prompt of .* with budget 480.16 .* does not fit the context of 512 tokens: "
         with pytest.raises(UserError, match=said):
             asked(server.url, "--budgets", "480+16", "--methods", "unconstrained", "s1")
         assert asked(server.url, "--max_model_length", 256).plan.close.context == 256
