@@ -66,7 +66,6 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(
     refused = [
         ("^a prompt of .* does not fit the context", (*nano, "--budgets", "2000+16")),
         ("^no answer from http://127.0.0.1:9/v1", (*nano, "--base_url", "http://127.0.0.1:9/v1")),
-        ("'x\\+16': 'x' is neither a number", (*nano, "--budgets", "x+16")),
         ("needs thinking_from", ("--dataset_name", tmp_path / "none", "--methods", "mixed")),
         ("thinking_from needs --methods mixed alone", (*nano, "--thinking_from", tmp_path)),
         ("name either a benchmark or a dataset_name", (*nano, "--benchmark", "amc")),
@@ -79,11 +78,9 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(
         ("logit_bias is 'x', which is not JSON", (*nano, "--logit_bias", "x")),
         ('logit_bias is {"Wait": -100}; expected token ids', (*nano, "--logit_bias", '{"Wait": -100}')),
         ("logit_bias names the token 99; the vocabulary has ", (*nano, "--logit_bias", '{"99": -100}')),
-        ("chat_template_kwargs is 'x', which is not", (*nano, "--chat_template_kwargs", "x")),
         ("--livecodebench needs --benchmark livecodebench", (*nano, "--livecodebench", "v5")),
         ("livecodebench is .*; it must be like v5", ("--benchmark", "livecodebench", "--livecodebench", "v5")),
         ("grader is 'programs'; the benchmark amc has", ("--benchmark", "amc", "--grader", "programs")),
-        ("program_prompt is 'deepcoder'; the", ("--benchmark", "leetcode", "--program_prompt", "deepcoder")),
         ("max_tests is 3; the benchmark leetcode has", ("--benchmark", "leetcode", "--max_tests", 3)),
     ]
     for expected, words in refused:

@@ -72,7 +72,6 @@ def test_what_was_worked_out_in_the_box_is_counted_of_mathematics_alone() -> Non
         (Outcome.UNEVALUATED, False, "closed", "unevaluated"),
         (Outcome.UNPARSEABLE, True, "forced", "unparseable"),
         (Outcome.TIMED_OUT, False, "closed", "unparseable"),
-        (Outcome.CRASHED, False, "closed", "unparseable"),
         (Outcome.UNBOXED, False, "closed", "unparseable"),
         (Outcome.UNBOXED, True, "closed", "unanswered"),
         (Outcome.UNBOXED, False, "eos", "unanswered"),
