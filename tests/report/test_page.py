@@ -13,8 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from fabricated import CONDITIONS, cell, stored
-from pages import HOSTILE, SOLVED, evaluated, report, thought
+from fabricated import CONDITIONS, HOSTILE, SOLVED, cell, evaluated, report, stored, thought
 
 from e1_trl.errors import UserError
 from e1_trl.report import page

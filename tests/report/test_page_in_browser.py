@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fabricated import stored
-from pages import HOSTILE, SOLVED, STEPS, evaluated, report, thought
+from fabricated import HOSTILE, SOLVED, STEPS, evaluated, report, stored, thought
 from test_page import trained
 
 from e1_trl.report.command import main
