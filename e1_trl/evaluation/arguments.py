@@ -188,7 +188,6 @@ class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
 
     @property
     def models(self) -> list[Model]:
-        """All models that are named."""
         return [Model.parse(text) for text in self.model]
 
     @property
@@ -225,7 +224,6 @@ def slug(name: str, revision: str | None = None) -> str:
 
 
 def make_parser() -> CommandParser:
-    """Make the parser of `e1 eval`."""
     made = CommandParser(
         "e1 eval",
         "--model MODEL … (--benchmark NAME | --dataset_name DATA) [OPTIONS]",

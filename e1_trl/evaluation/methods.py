@@ -50,7 +50,6 @@ class Cell:
 
     @property
     def record(self) -> "Method":
-        """Definition of the method."""
         return find_method(self.method)
 
     @property

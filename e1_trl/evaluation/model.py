@@ -77,7 +77,6 @@ class Weights:
         return LocalEngine.start(self.checkpoint.model, close.marker, self.sampling, slots, adapter, options)
 
     def options(self, context: int, seed: int) -> dict[str, Any]:
-        """Return the arguments of `vllm.LLM`; `context` in tokens."""
         arguments = self.arguments
         checkpoint = self.checkpoint
         tokenizer = checkpoint.tokenizer

@@ -51,8 +51,6 @@ DETERMINED = (
 
 @dataclass(frozen=True)
 class Prepared:
-    """An evaluation that `prepare` found to be in order."""
-
     arguments: EvaluationArguments  # completed from the model and the benchmark
     model: Weights | Served  # what is evaluated
     facts: Mapping[str, Any]  # what determines its samples, for run.json

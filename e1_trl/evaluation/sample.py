@@ -66,7 +66,6 @@ def trees(plan: SamplingPlan, store: Store) -> Iterator[tuple[Problem, Tree[Cell
 
 
 def is_sampled(plan: SamplingPlan, store: Store) -> bool:
-    """Return whether what is stored completes every tree."""
     return all(tree.finished for _, tree in trees(plan, store))
 
 

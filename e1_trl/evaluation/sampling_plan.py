@@ -57,11 +57,9 @@ class SamplingPlan:
     thinking: Mapping[Place, Segment]
 
     def cells(self, problem: Problem, sample: int) -> list[Cell]:
-        """Return the cells that one tree is to answer."""
         return [goal.cell for goal in self.goals if problem.index < goal.problems and sample < goal.samples]
 
     def places(self) -> list[tuple[Problem, int]]:
-        """Return problem and sample of every tree."""
         samples = range(max(goal.samples for goal in self.goals))
         return [(problem, sample) for problem in self.problems for sample in samples if self.cells(problem, sample)]
 
@@ -80,7 +78,6 @@ class SamplingPlan:
 
     @property
     def answers(self) -> int:
-        """Number of answers when all goals are reached."""
         return sum(len(self.cells(*place)) for place in self.places())
 
     @property

@@ -96,7 +96,6 @@ class Store:
             self._database.executemany(f"INSERT OR REPLACE INTO legs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def segments(self, problem: int, sample: int) -> list[StoredSegment]:
-        """Return the segments of a tree in order of their start."""
         query = "SELECT branch, start, before, token_ids, stop FROM legs WHERE problem = ? AND sample = ?"
         rows = self._database.execute(f"{query} ORDER BY start", (problem, sample))
         return [
@@ -105,11 +104,9 @@ class Store:
         ]
 
     def count(self) -> int:
-        """Count the segments."""
         return int(self._database.execute("SELECT count(*) FROM legs").fetchone()[0])
 
     def tokens(self) -> int:
-        """Count the tokens of all segments."""
         bytes_ = self._database.execute("SELECT coalesce(sum(length(token_ids)), 0) FROM legs").fetchone()[0]
         return int(bytes_) // array("i").itemsize
 
@@ -119,7 +116,6 @@ class Store:
         return [Goal(Cell(method, Budget.parse(budget)), *others) for method, budget, *others in rows]
 
     def reach(self, goals: Sequence[Goal]) -> None:
-        """Remember all goals that have been reached."""
         rows = [(goal.cell.method, str(goal.cell.budget), goal.problems, goal.samples, goal.commit) for goal in goals]
         with self._database:
             self._database.execute("DELETE FROM cells")
@@ -128,7 +124,6 @@ class Store:
         self._database.execute("PRAGMA wal_checkpoint")
 
     def grades(self, keys: Iterable[str]) -> dict[str, Grade]:
-        """Return the grades of these answers, as far as they have been graded."""
         query = "SELECT key, grade FROM grades WHERE key IN (SELECT value FROM json_each(?))"
         rows = self._database.execute(query, (json.dumps(list(keys)),))
         found = {key: json.loads(grade) for key, grade in rows}
@@ -149,7 +144,6 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def digest(text: str) -> str:
-    """Return a short hash of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -42,7 +42,6 @@ def make_parser() -> CommandParser:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run `e1 card` with the words of `argv`: check the results, write the card, and upload it if that is asked for."""
     arguments = make_parser().parse_args(argv)
     # These take seconds to import, which `--help` should not wait for.
     from e1_trl.checkpoints import hub, model_card

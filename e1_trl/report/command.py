@@ -38,7 +38,6 @@ def make_parser() -> CommandParser:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run `e1 report` with the words of `argv`: grade the answers again under `--regrade`, and write the report."""
     arguments = make_parser().parse_args(argv)
     if (arguments.document is None) != (arguments.section is None):
         raise UserError("--document and --section go together")
@@ -91,7 +90,6 @@ def check_weights(names: Mapping[Path, str]) -> None:
 
 
 def regrade(folders: Sequence[Path]) -> None:
-    """Grade the answers in all folders again."""
     from e1_trl.answers.arguments import GradingArguments
     from e1_trl.answers.kinds import grading_workers, make_grader
     from e1_trl.atomic import locked

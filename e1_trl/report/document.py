@@ -69,7 +69,6 @@ class Report:
 
     @classmethod
     def of(cls, answers: pd.DataFrame) -> "Report":
-        """Compute the report on a table of graded answers."""
         measured = summarize(answers)
         return cls(
             provenance=Provenance.here(each.row.seed for each in measured),
@@ -99,7 +98,6 @@ def write(report: Report, folder: Path, name: str | None = None) -> list[Path]:
 
 
 def curves(report: Report) -> dict[str, Figure]:
-    """Draw the pictures of a report, by the names of `PICTURES`."""
     made = {"tokens": pictures.over_tokens(report.rows)}
     if separate := [row for row in report.rows if row.method == REFERENCE]:
         bounded = any(row.thinking_budget for row in separate)
@@ -116,7 +114,6 @@ def show(report: Report) -> None:
 
 
 def size(rows: Sequence[Row]) -> str:
-    """Say how many problems and samples the rows have."""
     problems = " or ".join(map(str, sorted({row.problems for row in rows})))
     samples = " or ".join(map(str, sorted({row.samples for row in rows})))
     return f"{problems} problem{'s' * (problems != '1')}, {samples} sample{'s' * (samples != '1')} each"
@@ -150,7 +147,6 @@ def as_markdown(report: Report, images: dict[str, str]) -> str:
 
 
 def tables_of(report: Report) -> list[Table]:
-    """Make all tables of a report, the accuracies first."""
     rows = report.rows
     found = [tables.accuracies(rows), tables.outcomes(rows)]
     if any(row.samples > 1 for row in rows):

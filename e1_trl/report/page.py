@@ -138,7 +138,6 @@ def _data(evaluations: Sequence[tuple[str, Path]], places: Sequence[Place]) -> d
 
 
 def _item(answers: pd.DataFrame, models: Sequence[str], cells: Sequence[Cell]) -> dict[str, Any]:
-    """Collect all answers to a problem, with their texts."""
     first = answers.iloc[0]
     questions = list(dict.fromkeys(answers["prompt"]))
     votes = samples.answer_type(answers).votes

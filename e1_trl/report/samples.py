@@ -176,7 +176,6 @@ def answer_type(answers: pd.DataFrame) -> "AnswerType":
 
 
 def budget_of(answer: "pd.Series[Any]") -> Budget:
-    """Return the budget of an answer."""
     parts = (answer["thinking_budget"], answer["solution_budget"])
     return Budget(*(None if pd.isna(part) else int(part) for part in parts))
 

@@ -27,8 +27,6 @@ SAME_TOKENS = 0.01  # mean tokens that differ by a smaller share are one point o
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its 95% interval."""
-
     mean: float
     low: float
     high: float

@@ -134,7 +134,6 @@ def several_samples(rows: Sequence[Row]) -> Table:
 
 
 def paired(found: Sequence[Difference], title: str = "", text: str = "") -> Table:
-    """Tabulate differences of accuracy, with the conditions that differ if any do."""
     columns: list[Column] = [
         ("of", lambda each: f"{each.model}, {each.method}"),
         ("minus", lambda each: f"{each.minus_model}, {each.minus_method}"),
@@ -166,7 +165,6 @@ def areas(found: Sequence[Line]) -> Table:
 
 
 def needs(found: Sequence[Stopping]) -> Table:
-    """Tabulate how much thinking answers needed, one row per budget."""
     header = ["model", "thoughts", "budget", "first right", "tokens beyond", "wrong again", "escape"]
     rows = [
         [each.model, str(each.thoughts), budget, _share(right), _tokens(beyond), _share(wrong), _share(escape)]

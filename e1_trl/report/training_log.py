@@ -35,8 +35,6 @@ PANEL = (4.0, 3.2)  # inches
 
 @dataclass(frozen=True)
 class TrainingLog:
-    """Logged steps of a run, and its validations at several budgets."""
-
     run: Path
     provenance: Provenance  # of the training
     steps: list[Entry]
