@@ -141,6 +141,8 @@ def _stopping(answers: pd.DataFrame, votes: bool) -> Stopping | None:
         return None
     arrays: dict[str, Any] = {name: wide[name].to_numpy().reshape(-1, len(budgets)) for name in columns}
     of = _Thoughts(wide["problem"].nunique(), **arrays)
+    if (~of.forced[:, :-1] & (of.thinking[:, :-1] != of.thinking[:, 1:])).any():
+        return None  # a thought that ended on its own goes on: each budget was sampled separately
     last = len(budgets) - 1
     first = np.where(of.right.any(axis=1), of.right.argmax(axis=1), len(budgets))  # beyond the last: never right
     beyond = [(of.thinking[:, -1] - of.thinking[:, at])[first == at] for at in range(len(budgets))]

@@ -111,6 +111,9 @@ def test_thoughts_sampled_for_each_budget_or_answered_at_one_say_nothing() -> No
     assert [rule.name for rule in found.rules] == ["largest budget", "oracle"], "no agreement"
     for budgets in ((8, 8), (None, None)):
         assert not stopping(cell([[True], [False]], *budgets), votes=True)
+    table = thoughts()
+    table.loc[(table["problem"] == 3) & (table["thinking_budget"] == 32), "thinking_tokens"] = 9  # was closed after 12
+    assert not stopping(table, votes=True)
     own = replace(CONDITIONS, independent=True).as_text()
     assert not stopping(thoughts().assign(thinking_end="forced", conditions=own), votes=True)
     apart = thoughts()
