@@ -123,7 +123,6 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("eval", "independent", "perhaps", "it must be true or false"),
     ("eval", "base_url", "localhost:8000", "it must be a text, as http://host:8000/v1"),
     ("report", "page_problems", -1, NATURAL),
-    ("report", "grading_time_limit", "long", POSITIVE),
     ("serve", "port", 99_999, "it must be a whole number, from 1 to 65535"),
     ("serve", "upstream", "localhost:8000/v1", "it must be a text, as http://host:8000/v1"),
     ("chat", "budget", "8", "must read"),

@@ -1,6 +1,5 @@
 """Arguments of an evaluation, from the command line or a YAML file (`--config`). Imports no engine."""
 
-import json
 import os
 from argparse import SUPPRESS
 from collections.abc import Sequence
@@ -18,7 +17,6 @@ from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import BENCHMARKS, find_benchmark
 
 RESPONSE = 32_768  # tokens of an answer without a budget: `--max-length` of the authors' script; the paper says 24K
-MAX_BIAS = 100  # vLLM's server clips larger ones
 # Fields about a dataset that a benchmark has of its own.
 OF_BENCHMARKS = (
     *("grader", "program_prompt", "max_tests", "exclude", "answer_after"),
@@ -55,9 +53,6 @@ class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
     """Arguments of `e1 eval`: models, problems, budgets and methods, sampling, and engine.
 
     An argument of the same name as a field of `report.conditions.Conditions` is recorded without further ado.
-
-    Raises:
-        UserError: a field is of another type or beyond a limit, or two contradict each other.
     """
 
     model: list[str] = option(
@@ -168,8 +163,6 @@ class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
             )
         if self.thinking_from is not None and self.methods != [MIXED]:
             raise UserError(f"thinking_from needs --methods mixed alone, whose rows it names; it is {self.methods}")
-        if len({model.folder for model in self.models}) < len(self.model):
-            raise UserError(f"two of the models have one name: {' '.join(map(str, self.models))}")
         if (self.benchmark is None) == (self.dataset_name is None):
             raise UserError("name either a benchmark or a dataset_name")
         if self.benchmark is not None:
@@ -182,8 +175,6 @@ class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
             raise UserError("--livecodebench needs --benchmark livecodebench")
         if len(self.livecodebench) != len(PAPERS_WINDOW):
             raise UserError(f"livecodebench is {self.livecodebench}; it must be like {' '.join(PAPERS_WINDOW)}")
-        if self.base_url is None and not self.request_seeds:
-            raise UserError("request_seeds is about a server; without base_url, no request has a seed")
         json_object("chat_template_kwargs", self.chat_template_kwargs)
         if held := secrets_in(json_object("engine_args", self.engine_args)):
             raise UserError(f"engine_args has {held[0]}, which would stand in the report; set the variable HF_TOKEN")
@@ -197,7 +188,6 @@ class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
 
     @property
     def models(self) -> list[Model]:
-        """All models that are named."""
         return [Model.parse(text) for text in self.model]
 
     @property
@@ -217,21 +207,12 @@ class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
 
 
 def token_biases(text: str) -> dict[int, float] | None:
-    """Read `logit_bias`, in the order of the token ids; `None` where it names no token.
-
-    Raises:
-        UserError: an entry is not a token id with a number that every engine accepts.
-    """
-    biases = {}
-    for token, bias in json_object("logit_bias", text).items():
-        is_number = isinstance(bias, (int, float)) and not isinstance(bias, bool)
-        if not token.isdecimal() or not is_number or not -MAX_BIAS <= bias <= MAX_BIAS:
-            raise UserError(
-                f"logit_bias has {json.dumps({token: bias})}; expected a token id and a number from -{MAX_BIAS} to "
-                f'{MAX_BIAS}, as {{"17": -100}}'
-            )
-        biases[int(token)] = float(bias)
-    return dict(sorted(biases.items())) or None
+    """Read `logit_bias`, in the order of the token ids; `None` where it names no token, a `UserError` for no ids."""
+    biases = json_object("logit_bias", text)
+    try:
+        return dict(sorted((int(token), float(bias)) for token, bias in biases.items())) or None
+    except (TypeError, ValueError) as error:
+        raise UserError(f'logit_bias is {text}; expected token ids and numbers, as {{"17": -100}}') from error
 
 
 def slug(name: str, revision: str | None = None) -> str:
@@ -243,7 +224,6 @@ def slug(name: str, revision: str | None = None) -> str:
 
 
 def make_parser() -> CommandParser:
-    """Make the parser of `e1 eval`."""
     made = CommandParser(
         "e1 eval",
         "--model MODEL … (--benchmark NAME | --dataset_name DATA) [OPTIONS]",
@@ -263,10 +243,5 @@ def make_parser() -> CommandParser:
 
 
 def parse(argv: Sequence[str]) -> EvaluationArguments:
-    """Read the command line; `--config FILE` stands for the options of a YAML file, which those on the line override.
-
-    Raises:
-        UserError: an option is unknown, missing or wrong, two contradict each other, or the file is no YAML mapping.
-        SystemExit: help was asked for.
-    """
+    """Read the command line; `--config FILE` stands for options in YAML, which those on the line override."""
     return make_parser().read(EvaluationArguments, argv)

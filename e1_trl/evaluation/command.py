@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Evaluate the models that the arguments name."""
     arguments = parse(argv)
     if len(arguments.model) > 1:
         return evaluate_each(arguments, argv)

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from e1_trl.problems.prompts import last_question
 from e1_trl.report import document, page, samples
 from e1_trl.rollout import ThinkingEnd
 
-ASKED = ["method", "thinking_budget", "solution_budget", "asked_problems"]
 # Answers, and tokens of answers, after which a part of the table ends, so that a part takes megabytes only.
 PART_ANSWERS = 1000
 PART_TOKENS = 2**20
@@ -35,12 +33,7 @@ def evaluate(prepared: Prepared, start: StartEngine | None = None, command: str 
     """Reach the goals, beside those that the folder has reached, and report on all of them.
 
     An engine is started if anything is missing: by `start`, if given, in place of the model's own. Nobody else may
-    evaluate into the folder until the report is written, whose page shows the `command`.
-
-    Raises:
-        StoreError: the folder belongs to another evaluation, is in use, or cannot be written to.
-        UserError: something that the user can fix, or the user, ended it; the same command resumes.
-        Exception: any other failure, with a note that says what is stored.
+    evaluate into the folder until the report is written, whose page shows the `command`. Errors say what is stored.
     """
     folder = prepared.arguments.folder
     with Store.open(folder, prepared.facts) as store:
@@ -70,11 +63,7 @@ def _resumable(store: Store, folder: Path) -> str:
 
 
 def write_table(prepared: Prepared, plan: SamplingPlan, store: Store, is_new: bool) -> pd.DataFrame:
-    """Write the graded table of all answers where it is missing or has changed; returns its columns with figures.
-
-    Raises:
-        StoreError: it cannot be written, or the samples or grades cannot be read.
-    """
+    """Write the graded table of all answers where it is missing or has changed; returns its columns with figures."""
     folder = prepared.arguments.folder
     if is_new or not _is_written(prepared, plan):
         with prepared.grader as grader:
@@ -88,19 +77,15 @@ def _is_written(prepared: Prepared, plan: SamplingPlan) -> bool:
     if not all(goal.cell.method in METHODS for goal in plan.goals):
         return False  # a user's method may have changed
     try:
-        table = samples.read(prepared.arguments.folder, [*prepared.alike, *ASKED, "graded_by", "outcome"])
+        table = samples.read(prepared.arguments.folder, [*prepared.alike, "asked_problems", "graded_by", "outcome"])
     except StoreError:
         return False
-    asked = {
-        (row["method"], str(samples.budget_of(row)), row["asked_problems"])
-        for _, row in table[ASKED].drop_duplicates().iterrows()
-    }
-    if asked != {(each.cell.method, str(replace(each.cell.budget, total=None)), each.problems) for each in plan.goals}:
-        return False
+    # Goals only grow, so that a table of as many answers and problems has the same ones.
+    is_whole = len(table) == plan.answers and {*table["asked_problems"]} == {goal.problems for goal in plan.goals}
     alike = {**prepared.alike, "graded_by": prepared.grader.version}
     is_alike = all((table[name] == value).all() for name, value in alike.items())
     again = (Outcome.UNGRADED,) if prepared.arguments.answer_type.faults else PASSING  # slow programs are slow again
-    return len(table) == plan.answers and is_alike and not table["outcome"].isin(again).any()
+    return is_whole and is_alike and not table["outcome"].isin(again).any()
 
 
 def tabulate(plan: SamplingPlan, store: Store, alike: Mapping[str, Any]) -> Iterator[pd.DataFrame]:
@@ -142,12 +127,8 @@ def tabulate(plan: SamplingPlan, store: Store, alike: Mapping[str, Any]) -> Iter
                 }
             )
         if len(rows) >= PART_ANSWERS or tokens >= PART_TOKENS:
-            yield _frame(rows)
+            yield pd.DataFrame(rows)
             rows = []
             tokens = 0
     if rows:
-        yield _frame(rows)
-
-
-def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    return pd.DataFrame(rows).astype({"thinking_budget": "Int64", "solution_budget": "Int64"})
+        yield pd.DataFrame(rows)

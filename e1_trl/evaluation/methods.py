@@ -37,11 +37,7 @@ class MethodOptions:
 
 @dataclass(frozen=True)
 class Cell:
-    """One method at one budget: a row of a report's table. Its `str` names it, in files too.
-
-    Raises:
-        UserError: the method is unknown.
-    """
+    """One method, which must be known, at one budget: a row of a report's table. Its `str` names it, in files too."""
 
     method: str
     budget: Budget
@@ -54,7 +50,6 @@ class Cell:
 
     @property
     def record(self) -> "Method":
-        """Definition of the method."""
         return find_method(self.method)
 
     @property
@@ -162,8 +157,7 @@ def mixed(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[C
     """Answer after another model's thinking (the paper's Table 2)."""
     prompt_ids = question.prompt_ids
     given = question.thinking
-    if given is None:
-        raise UserError("mixed needs the thinking of another model")
+    assert given is not None, "prepared with the goals of mixed"
     if setting.close.marker.state_of(prompt_ids) is PromptState.CLOSED:
         raise UserError("mixed: the prompt has closed the thinking, so another model's cannot be put there")
     limit = question.budget.thinking_limit(len(prompt_ids), setting.close)
@@ -201,11 +195,7 @@ class Method:
     unboxed: bool = False
 
     def complete(self, tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
-        """Run `answer` with the method's own close in place of the setting's.
-
-        Raises:
-            UserError: `answer` returns something other than a `Completion`.
-        """
+        """Run `answer` with the method's own close in place of the setting's."""
         completion = yield from self.answer(tree, question, replace(setting, close=self.close(setting)))
         if not isinstance(completion, Completion):
             where = f"{self.answer.__module__}.{self.answer.__qualname__}"
@@ -215,8 +205,7 @@ class Method:
     def context(self, longest_prompt: int, budget: Budget, setting: Setting) -> int:
         """Return the length of its longest sequence in tokens, with a prompt of `longest_prompt` tokens.
 
-        Raises:
-            UserError: it does not fit the context.
+        Raises a `UserError` if it does not fit the context.
         """
         close = self.close(setting)
         bound = budget if self.bounded else Budget(None, budget.solution)
@@ -250,11 +239,7 @@ METHODS = {
 
 
 def find_method(name: str) -> Method:
-    """Return the method of a name: one of `METHODS`, or a user's at a dotted path.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Return the method of a name: one of `METHODS`, or a user's at a dotted path; a `UserError` if there is none."""
     return find(name, METHODS, "method", Method)
 
 
@@ -262,9 +247,6 @@ def make_cells(methods: Sequence[str], budgets: Sequence[Budget]) -> list[Cell]:
     """Make the cells of every method at every budget at which it can run; without duplicates, in the order given.
 
     Warns of budgets at which no method can run.
-
-    Raises:
-        UserError: a method is unknown, or no method can run at any of the budgets.
     """
     kept = [(method, find_method(method).keeps(budget)) for method in methods for budget in budgets]
     found = [Cell(method, budget) for method, budget in kept if budget is not None]

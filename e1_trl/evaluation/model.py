@@ -23,11 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 def find_model(arguments: EvaluationArguments) -> "Weights | Served":
-    """Find the model that the arguments name, with its sampling settings.
-
-    Raises:
-        UserError: there is no such model, or it cannot be loaded here.
-    """
+    """Find the model that the arguments name, with its sampling settings; a `UserError` if it cannot be loaded here."""
     checkpoint = Checkpoint.find(arguments.weights.path, arguments.weights.revision)
     settings = {**arguments.shared_with(SamplingSettings), "logit_bias": token_biases(arguments.logit_bias)}
     return (Served if arguments.base_url else Weights)(arguments, checkpoint, SamplingSettings(**settings))
@@ -44,11 +40,7 @@ def marker_of(tokenizer: "PreTrainedTokenizerBase") -> str:
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights that vLLM loads in this process, and how it samples.
-
-    Raises:
-        UserError: vLLM is not installed, there are too few GPUs, or `engine_args` names what has a field of its own.
-    """
+    """Weights that vLLM loads in this process, and how it samples; a `UserError` where vLLM is not installed."""
 
     arguments: EvaluationArguments
     checkpoint: Checkpoint
@@ -57,12 +49,6 @@ class Weights:
     def __post_init__(self) -> None:
         if find_spec("vllm") is None:
             raise UserError(f"vLLM is not installed; {INSTALL} brings it, or name a base_url")
-        import torch
-
-        needed = self.arguments.tensor_parallel_size
-        found = torch.cuda.device_count()
-        if 0 < found < needed:
-            raise UserError(f"tensor_parallel_size is {needed}, and there are {found} GPUs")
         self.options(context=0, seed=0)
 
     @property
@@ -75,18 +61,11 @@ class Weights:
         """Arguments of the engine that have a say in the samples."""
         return {"dtype": self.arguments.dtype, **json_object("engine_args", self.arguments.engine_args)}
 
-    def context(self) -> int | None:
-        """Return `None`: nothing bounds the context but the model's configuration."""
-        return None
-
     def start(self, close: ThinkingClose, stored: int) -> Engine:
         """Start vLLM in this process, with room for the context of `close`.
 
         Its seed also depends on how many tokens are `stored`: a run that is resumed, or adds samples, must not draw
         the numbers that an earlier one drew, or its samples would be copies.
-
-        Raises:
-            EngineError: vLLM does not start.
         """
         print("starting vLLM" + ", which compiles" * (not self.arguments.enforce_eager), file=sys.stderr, flush=True)
         from e1_trl.engines.local import SLOTS, LocalEngine
@@ -98,7 +77,6 @@ class Weights:
         return LocalEngine.start(self.checkpoint.model, close.marker, self.sampling, slots, adapter, options)
 
     def options(self, context: int, seed: int) -> dict[str, Any]:
-        """Return the arguments of `vllm.LLM`; `context` in tokens."""
         arguments = self.arguments
         checkpoint = self.checkpoint
         tokenizer = checkpoint.tokenizer
@@ -140,11 +118,7 @@ class Served:
         return {}
 
     def context(self) -> int | None:
-        """Ask for the server's context in tokens, if it says it; an evaluation that has begun keeps its own.
-
-        Raises:
-            UserError: the server is not there, or does not serve the model.
-        """
+        """Ask for the server's context in tokens, if it says it; an evaluation that has begun keeps its own."""
         from e1_trl.engines.openai import Client
 
         # A folder may be finished, and then needs no server; facts without a context are refused by the store.
@@ -161,11 +135,7 @@ class Served:
         return asyncio.run(ask())
 
     def start(self, close: ThinkingClose, stored: int) -> Engine:
-        """Connect to the server. Every request has a seed of its own, whatever is stored.
-
-        Raises:
-            EngineError: the server does not serve the model, or its context is shorter than that of `close`.
-        """
+        """Connect to the server. Every request has a seed of its own, whatever is stored."""
         from e1_trl.engines.server import MOST_IN_FLIGHT, ServerEngine
 
         seed = self.arguments.seed if self.arguments.request_seeds else None

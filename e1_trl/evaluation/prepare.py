@@ -51,8 +51,6 @@ DETERMINED = (
 
 @dataclass(frozen=True)
 class Prepared:
-    """An evaluation that `prepare` found to be in order."""
-
     arguments: EvaluationArguments  # completed from the model and the benchmark
     model: Weights | Served  # what is evaluated
     facts: Mapping[str, Any]  # what determines its samples, for run.json
@@ -63,11 +61,7 @@ class Prepared:
 
 
 def prepare(arguments: EvaluationArguments) -> Prepared:
-    """Check all that can be checked without the model: methods, budgets, problems, prompts, marker and context.
-
-    Raises:
-        UserError: one line about what is wrong.
-    """
+    """Check all that can be checked without the model: methods, budgets, problems, prompts, marker and context."""
     arguments = _complete(arguments)
     cells = make_cells(arguments.methods, [Budget.parse(text) for text in arguments.budgets])
     if MIXED in arguments.methods and arguments.thinking_from is None:
@@ -159,7 +153,8 @@ def _load_tokenizer(
     text = arguments.marker or marker_of(tokenizer)
     marker = Marker.from_tokenizer(tokenizer, text, arguments.forced_text)
     marker.check(end_ids(checkpoint.model, checkpoint.model_revision, tokenizer, code))
-    context = arguments.max_model_length or model.context() or config.to_dict().get("max_position_embeddings")
+    context = arguments.max_model_length or (isinstance(model, Served) and model.context())
+    context = context or config.to_dict().get("max_position_embeddings")
     if context is None:
         raise UserError(f"the configuration of {checkpoint.model} names no context; set max_model_length, in tokens")
     setting = {

@@ -29,33 +29,20 @@ StartEngine = Callable[[ThinkingClose, int], Engine]  # from the close, and how 
 def reach(plan: SamplingPlan, store: Store, start: StartEngine) -> tuple[SamplingPlan, bool]:
     """Sample what is missing to reach the goals of a plan, beside those that the store has reached.
 
-    Returns:
-        The plan with all goals that are reached then, and whether anything was missing.
-
-    Raises:
-        StoreError, EngineError: as `sample_plan`; or the goals cannot be joined with those of the store.
+    Returns the plan with all goals that are reached then, and whether anything was missing.
     """
-    before = {goal.cell: goal.commit for goal in store.goals()}
+    before = {goal.cell: (goal.commit or "").split(", ") for goal in store.goals()}
     plan = replace(plan, goals=_join(store.goals(), plan.goals))
-    if not store.tells_prompts() and (changed := next(filter(plan.begins_otherwise, plan.goals), None)):
-        raise StoreError(
-            f"{changed.cell}: a prompt that has closed the thinking, or opens none at a budget of 0, is answered "
-            "otherwise than when this folder was made; name another one, or go on at the commit that made it"
-        )
     missing = not is_sampled(plan, store)
     if missing:
         sample_plan(plan, store, start(plan.close, store.tokens()))
     now = commit()
-    goals = [replace(goal, commit=goal.commit or _add_commit(before.get(goal.cell), now)) for goal in plan.goals]
+    commits = [", ".join(dict.fromkeys([*before.get(goal.cell, ()), now])) for goal in plan.goals]
+    goals = [replace(goal, commit=goal.commit or own) for goal, own in zip(plan.goals, commits, strict=True)]
     plan = replace(plan, goals=goals)
     store.bind()
     store.reach(plan.goals)
     return plan, missing
-
-
-def _add_commit(before: str | None, now: str) -> str:
-    """Name the commits that have sampled a goal, in order."""
-    return now if before is None else ", ".join(dict.fromkeys([*before.split(", "), now]))
 
 
 def _join(reached: Sequence[Goal], wanted: Sequence[Goal]) -> list[Goal]:
@@ -79,17 +66,11 @@ def trees(plan: SamplingPlan, store: Store) -> Iterator[tuple[Problem, Tree[Cell
 
 
 def is_sampled(plan: SamplingPlan, store: Store) -> bool:
-    """Return whether what is stored completes every tree."""
     return all(tree.finished for _, tree in trees(plan, store))
 
 
 def sample_plan(plan: SamplingPlan, store: Store, engine: Engine, saving: float = SAVING) -> None:
-    """Sample what is missing of every tree; the next save follows a save that took `t` after `t / saving`.
-
-    Raises:
-        EngineError: the engine failed; what was saved stands.
-        StoreError: what was sampled could not be written.
-    """
+    """Sample what is missing of every tree; the next save follows a save that took `t` after `t / saving`."""
     store.bind()
     progress = tqdm(total=plan.answers, unit="answer", desc="sampling")
     started = time.monotonic()

@@ -4,9 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from e1_trl.budget import ThinkingClose
-from e1_trl.errors import UserError
 from e1_trl.evaluation.methods import MIXED, Cell, Question, Setting
-from e1_trl.marker import PromptState
 from e1_trl.problems.prompts import Prompt
 from e1_trl.rollout import Segment
 from e1_trl.tree import StoredSegment, Tree
@@ -59,11 +57,9 @@ class SamplingPlan:
     thinking: Mapping[Place, Segment]
 
     def cells(self, problem: Problem, sample: int) -> list[Cell]:
-        """Return the cells that one tree is to answer."""
         return [goal.cell for goal in self.goals if problem.index < goal.problems and sample < goal.samples]
 
     def places(self) -> list[tuple[Problem, int]]:
-        """Return problem and sample of every tree."""
         samples = range(max(goal.samples for goal in self.goals))
         return [(problem, sample) for problem in self.problems for sample in samples if self.cells(problem, sample)]
 
@@ -82,40 +78,19 @@ class SamplingPlan:
 
     @property
     def answers(self) -> int:
-        """Number of answers when all goals are reached."""
         return sum(len(self.cells(*place)) for place in self.places())
 
     @property
     def close(self) -> ThinkingClose:
-        """Close of the thinking, with the context that the longest sequence takes, or the whole if the setting says so.
-
-        Raises:
-            UserError: a cell does not fit the context of the model.
-        """
+        """Close of the thinking, with the context of the longest sequence, or the whole if the setting says so."""
         contexts = [self._longest_prompt(goal) + self.most_tokens(goal) for goal in self.goals]
         whole = self.setting.close
         return whole if self.setting.whole_context else replace(whole, context=max(contexts))
 
     def most_tokens(self, goal: Goal) -> int:
-        """Return the tokens of the longest completion of a goal, after its longest prompt.
-
-        Raises:
-            UserError: it does not fit the context of the model.
-        """
+        """Return the tokens of a goal's longest completion; raise a `UserError` if its context does not fit them."""
         prompt = self._longest_prompt(goal)
-        cell = goal.cell
-        try:
-            return cell.record.context(prompt, cell.budget, self.setting) - prompt
-        except UserError as error:
-            raise UserError(f"the method {cell.method}: {error}") from error
-
-    def begins_otherwise(self, goal: Goal) -> bool:
-        """Return whether its answers depend on what a prompt did to the thinking, which was not always looked at."""
-        marker = goal.cell.record.close(self.setting).marker
-        prompts = [problem.prompts[goal.cell.request] for problem in self.problems if problem.index < goal.problems]
-        states = set(map(marker.state_of, prompts))
-        forces_opener = goal.cell.budget.thinking == 0 and marker.empty_ids and PromptState.NOTHING in states
-        return PromptState.CLOSED in states or bool(forces_opener)
+        return goal.cell.record.context(prompt, goal.cell.budget, self.setting) - prompt
 
     def _longest_prompt(self, goal: Goal) -> int:
         request = goal.cell.request

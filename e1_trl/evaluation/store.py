@@ -11,9 +11,7 @@ from before an option was added can be resumed while that option is unset.
 
 import hashlib
 import json
-import logging
 import sqlite3
-import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -30,14 +28,11 @@ from e1_trl.report.samples import FACTS
 from e1_trl.rollout import Stop
 from e1_trl.tree import StoredSegment
 
-logger = logging.getLogger(__name__)
-
 FILE = "segments.sqlite"
 FORMAT = 4  # of the folder; an older one is refused
-UNTOLD = ("prompts", "date", "request_seeds")  # facts that are not compared with a folder that is too old to have them
 TABLES = """
 CREATE TABLE IF NOT EXISTS legs (
-    problem, sample, branch, start, before, stop, checksum, token_ids,
+    problem, sample, branch, start, before, stop, token_ids,
     PRIMARY KEY (problem, sample, branch, start, before)
 );
 CREATE TABLE IF NOT EXISTS cells (method, budget, problems, samples, made_by);
@@ -60,8 +55,8 @@ class Store:
         """Open the store in a folder, which is made if there is none, and locked against other processes.
 
         Raises:
-            StoreError: the folder belongs to an evaluation with other settings, is in use, or is damaged. Also later,
-                when it cannot be written to, as on a full disk.
+            StoreError: the folder belongs to an evaluation with other settings, is in use or damaged, or cannot be
+                written to, now or later.
         """
         file = folder / FILE
         ours = json.loads(json.dumps({"format": FORMAT, **facts}))
@@ -76,84 +71,51 @@ class Store:
                     database.execute(f"PRAGMA wal_autocheckpoint = {SYNC_PAGES}")
                     database.executescript(TABLES)
                     yield cls(folder, ours, database)
-        except sqlite3.OperationalError as error:
-            raise StoreError(
-                f"cannot use {file}: {error}; what was written before is safe, run again to resume; SQLite needs a "
-                "file system with room and with locks, which some network file systems lack"
-            ) from error
         except sqlite3.DatabaseError as error:
             raise StoreError(
-                f"{file} is damaged ({error}); `sqlite3 {file} .recover` shows what can be read; without the file, "
-                "everything is sampled again"
+                f"cannot use {file}: {error}; what was written before is safe, run again to resume; SQLite needs a "
+                "file system with room and with locks, which some network file systems lack; if the file is damaged, "
+                "`sqlite3 FILE .recover` shows what can be read, and without it everything is sampled again"
             ) from error
-
-    def tells_prompts(self) -> bool:
-        """Return whether the folder is new, or records how its prompts were rendered; our first versions did not."""
-        facts = read_facts(self._folder)
-        return not facts or "prompts" in facts
 
     def bind(self) -> None:
         """Write the facts, before the first sample: from now on, other facts are refused in this folder."""
-        file = self._folder / FACTS
-        text = json.dumps(self._facts, indent=1) + "\n"
-        if not file.exists():
+        if not (file := self._folder / FACTS).exists():
             if self.count():
                 raise StoreError(f"{self._folder} has lost {FACTS}, which says how it was sampled; name another folder")
-            write_atomically(file, text)
+            write_atomically(file, json.dumps(self._facts, indent=1) + "\n")
 
     def add(self, segments: Iterable[StoredSegment]) -> None:
         """Store all segments or none; a continued one replaces its shorter version. A kill loses none after that."""
-        rows = []
-        for each in segments:
-            place = (each.problem, each.sample, each.branch, each.start, each.before, each.stop.name)
-            ids = array("i", each.token_ids).tobytes()
-            rows.append((*place, _checksum(place, ids), ids))
+        columns = "problem, sample, branch, start, before, stop, token_ids"  # older folders have one more
+        rows = [
+            (*(one.problem, one.sample, one.branch, one.start, one.before, one.stop.name), array("i", one.token_ids))
+            for one in segments
+        ]
         with self._database:
-            self._database.executemany("INSERT OR REPLACE INTO legs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            self._database.executemany(f"INSERT OR REPLACE INTO legs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def segments(self, problem: int, sample: int) -> list[StoredSegment]:
-        """Return the segments of a tree in order of their start, without damaged ones, which a warning names."""
-        query = "SELECT branch, start, before, stop, checksum, token_ids FROM legs WHERE problem = ? AND sample = ?"
-        segments = []
-        for *place, checksum, ids in self._database.execute(f"{query} ORDER BY start", (problem, sample)):
-            branch, start, before, stop = place
-            if _checksum((problem, sample, *place), ids) == checksum:
-                segments.append(StoredSegment(problem, sample, branch, start, before, array("i", ids), Stop[stop]))
-            else:
-                logger.warning("a segment of problem %d, sample %d is damaged, and sampled again", problem, sample)
-        return segments
+        query = "SELECT branch, start, before, token_ids, stop FROM legs WHERE problem = ? AND sample = ?"
+        rows = self._database.execute(f"{query} ORDER BY start", (problem, sample))
+        return [
+            StoredSegment(problem, sample, branch, start, before, array("i", ids), Stop[stop])
+            for branch, start, before, ids, stop in rows
+        ]
 
     def count(self) -> int:
-        """Count the segments."""
         return int(self._database.execute("SELECT count(*) FROM legs").fetchone()[0])
 
     def tokens(self) -> int:
-        """Count the tokens of all segments."""
         bytes_ = self._database.execute("SELECT coalesce(sum(length(token_ids)), 0) FROM legs").fetchone()[0]
         return int(bytes_) // array("i").itemsize
 
     def goals(self) -> list[Goal]:
-        """Return the goals that have been reached, in the order of the table of answers.
-
-        Raises:
-            StoreError: a method no longer exists.
-        """
-        goals = []
-        for row in self._database.execute(
-            "SELECT method, budget, problems, samples, made_by FROM cells ORDER BY rowid"
-        ):
-            method, budget, problems, samples, made_by = row
-            try:
-                goals.append(Goal(Cell(method, Budget.parse(budget)), problems, samples, made_by))
-            except ValueError as error:
-                raise StoreError(
-                    f"{self._folder} has answers of commit {made_by} by a method that is not available ({error}); name "
-                    "another folder, or check out that commit"
-                ) from error
-        return goals
+        """Return the goals that have been reached, in the order of the table of answers."""
+        rows = self._database.execute("SELECT method, budget, problems, samples, made_by FROM cells ORDER BY rowid")
+        return [Goal(Cell(method, Budget.parse(budget)), *others) for method, budget, *others in rows]
 
     def reach(self, goals: Sequence[Goal]) -> None:
-        """Remember all goals that have been reached."""
         rows = [(goal.cell.method, str(goal.cell.budget), goal.problems, goal.samples, goal.commit) for goal in goals]
         with self._database:
             self._database.execute("DELETE FROM cells")
@@ -162,7 +124,6 @@ class Store:
         self._database.execute("PRAGMA wal_checkpoint")
 
     def grades(self, keys: Iterable[str]) -> dict[str, Grade]:
-        """Return the grades of these answers, as far as they have been graded."""
         query = "SELECT key, grade FROM grades WHERE key IN (SELECT value FROM json_each(?))"
         rows = self._database.execute(query, (json.dumps(list(keys)),))
         found = {key: json.loads(grade) for key, grade in rows}
@@ -177,32 +138,13 @@ class Store:
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """Read the facts that determined the samples in a folder; there are none until sampling begins.
-
-    Raises:
-        StoreError: they are damaged.
-    """
+    """Read the facts that determined the samples in a folder; there are none until sampling begins."""
     file = folder / FACTS
-    if not file.exists():
-        return {}
-    try:
-        facts = dict(json.loads(file.read_text()))
-        if not facts:
-            raise ValueError("it is empty")
-        return facts
-    except (OSError, ValueError, TypeError) as error:
-        raise StoreError(
-            f"{file}, which says how the samples were drawn, cannot be read ({error}); name another folder"
-        ) from error
+    return dict(json.loads(file.read_text())) if file.exists() else {}
 
 
 def digest(text: str) -> str:
-    """Return a short hash of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _checksum(place: tuple[object, ...], ids: bytes) -> int:
-    return zlib.crc32(ids, zlib.crc32(repr(place).encode()))
 
 
 def _compare(folder: Path, ours: Mapping[str, Any]) -> None:
@@ -212,7 +154,7 @@ def _compare(folder: Path, ours: Mapping[str, Any]) -> None:
     if "versions" in theirs:  # of the packages that have a say now
         theirs["versions"] = {name: theirs["versions"].get(name) for name in ours.get("versions", {})}
     for name in {**ours, **theirs}:  # the format first
-        if theirs.get(name) != ours.get(name) and (name in theirs or name not in UNTOLD):
+        if theirs.get(name) != ours.get(name):
             raise StoreError(
                 f"{folder} holds an evaluation with {name} = {theirs.get(name)!r}, this one has {ours.get(name)!r}; "
                 "name another folder"

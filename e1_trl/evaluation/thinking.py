@@ -28,16 +28,9 @@ class Thinking:
 
     @classmethod
     def read(cls, folder: Path, compared: Mapping[str, object]) -> "Thinking":
-        """Read the thinking of the evaluation in a folder, which has the `compared` facts, too.
-
-        Raises:
-            StoreError: there is none.
-            UserError: it was on other problems, with another tokenizer, or has several thoughts for each sample.
-        """
+        """Read the thinking of the evaluation in a folder, which must have the `compared` facts, too."""
         table = read(folder, ["model", "method", "problem", "sample", "token_ids", "thinking_tokens", "thinking_end"])
         facts = read_facts(folder)
-        if not facts:
-            raise StoreError(f"{folder} has answers, and no {FACTS}, which says how they were sampled")
         for name, ours in compared.items():
             if facts.get(name) != ours:
                 raise UserError(f"{folder} has {name} = {facts.get(name)!r}, this evaluation {ours!r}; must be equal")
@@ -47,8 +40,6 @@ class Thinking:
                 "which mixed would take the longest; name an evaluation without it"
             )
         usable = table[table["method"].isin(["unconstrained", "separate"])]
-        if usable.empty:
-            raise StoreError(f"{folder} has neither separate nor unconstrained samples, whose thinking mixed could use")
         ordered = usable.sort_values("thinking_tokens", kind="stable")
         segments = {
             (row.problem, row.sample): Segment(
@@ -59,11 +50,7 @@ class Thinking:
         return cls(segments, folder, str(table["model"].iloc[0]), digest((folder / FACTS).read_text()))
 
     def check(self, goals: Iterable[Goal], problems: Iterable[int]) -> None:
-        """Check that every problem and sample of `mixed` was thought about, as far as the budgets need.
-
-        Raises:
-            StoreError: the thinking of one is missing, or was cut too early.
-        """
+        """Raise a `StoreError` if a problem or sample of `mixed` was not thought about as far as its budgets need."""
         for goal in goals:
             if goal.cell.method != MIXED:
                 continue
@@ -71,7 +58,10 @@ class Thinking:
             for problem, sample in product((each for each in problems if each < goal.problems), range(goal.samples)):
                 where = f"problem {problem}, sample {sample}"
                 if (problem, sample) not in self.segments:
-                    raise StoreError(f"{self.folder} lacks the thinking of {where}; evaluate that model on as many")
+                    raise StoreError(
+                        f"{self.folder} lacks the thinking of {where}; evaluate that model on as many, with the method "
+                        "separate or unconstrained"
+                    )
                 segment = self.segments[problem, sample]
                 if segment.stop is Stop.LENGTH and (budget is None or budget > len(segment.token_ids)):
                     raise StoreError(

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from e1_trl.arguments import Natural
-from e1_trl.atomic import StoreError
 from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError
 
@@ -43,7 +42,6 @@ def make_parser() -> CommandParser:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run `e1 card` with the words of `argv`: check the results, write the card, and upload it if that is asked for."""
     arguments = make_parser().parse_args(argv)
     # These take seconds to import, which `--help` should not wait for.
     from e1_trl.checkpoints import hub, model_card
@@ -85,9 +83,7 @@ def main(argv: Sequence[str]) -> None:
 def check(folder: Path, results: Sequence[Path], name: str) -> "dict[str, tuple[Path, pd.DataFrame]]":
     """Read evaluations of the model in a folder; return each folder with its answers, by benchmark, under a name.
 
-    Raises:
-        UserError: an evaluation is of other or changed weights, or two are on one benchmark.
-        StoreError: an evaluation is not finished.
+    Raises a `UserError` if an evaluation is of other or changed weights, or two are on one benchmark.
     """
     from e1_trl.checkpoints.checkpoint import Checkpoint
     from e1_trl.report import samples
@@ -96,9 +92,7 @@ def check(folder: Path, results: Sequence[Path], name: str) -> "dict[str, tuple[
     found: dict[str, tuple[Path, pd.DataFrame]] = {}
     for result in results:
         answers = samples.read(result, samples.FIGURES)
-        if not (facts := result / samples.FACTS).is_file():
-            raise StoreError(f"{result} has no {samples.FACTS}, which says what was evaluated; name another folder")
-        run = json.loads(facts.read_text())
+        run = json.loads((result / samples.FACTS).read_text())
         if run["model"] != own or run["thinking_from"] is not None:
             raise UserError(
                 f"{result} is not an evaluation of the weights in {folder}: it is of {run['model']}, and they are "

@@ -4,14 +4,12 @@ r"""`e1 report`: report on finished evaluations together. To publish, name the r
         --document docs/nano.md --section nano --rows "base separate 64+32" "e1 separate 64+32"
 """
 
-import argparse
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from e1_trl.arguments import Count, Natural, Positive
+from e1_trl.arguments import Natural
 from e1_trl.command_line import CommandParser
 from e1_trl.errors import UserError
 
@@ -29,12 +27,7 @@ def make_parser() -> CommandParser:
     add("--output", hint=Path, help="Folder for the report. Default: the first of the folders.")
     add("--training", hint=Path, help="Output folder of a training, to show and write its curve as well.")
     add("--page_problems", hint=Natural, default=200, help="Most problems shown on the page; 0 makes no page.")
-    group = "grading"
-    add("--regrade", action="store_true", group=group, help="Grade all answers again, without sampling anything.")
-    limit = "Seconds after which grading is stopped. Default: those of the evaluation."
-    add("--grading_time_limit", hint=Positive, group=group, help=limit)
-    workers = "Processes that grade. Default: as in an evaluation, one for each core, 32 at most."
-    add("--grading_workers", hint=Count, group=group, help=workers)
+    add("--regrade", action="store_true", help="Grade all answers again, within the evaluation's time limit.")
     group = "publishing"
     add("--name", group=group, help="Write NAME.md, NAME.json, NAME-budget.png … in place of report.md, results.json …")
     add("--document", hint=Path, group=group, help="Markdown file that gets the table of ROWS in its section SECTION.")
@@ -45,7 +38,6 @@ def make_parser() -> CommandParser:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run `e1 report` with the words of `argv`: grade the answers again under `--regrade`, and write the report."""
     arguments = make_parser().parse_args(argv)
     if (arguments.document is None) != (arguments.section is None):
         raise UserError("--document and --section go together")
@@ -58,7 +50,7 @@ def main(argv: Sequence[str]) -> None:
     if arguments.document is not None:
         around_section(arguments.document, arguments.section)  # raises before anything is written
     if arguments.regrade:
-        regrade(arguments)
+        regrade(arguments.folders)
     tables = [samples.read(folder, samples.FIGURES) for folder in arguments.folders]
     names = [str(own["model"].iloc[0]) for own in tables]
     check_weights(dict(zip(arguments.folders, names, strict=True)))
@@ -97,20 +89,16 @@ def check_weights(names: Mapping[Path, str]) -> None:
                     )
 
 
-def regrade(arguments: argparse.Namespace) -> None:
-    """Grade the answers in all folders again."""
+def regrade(folders: Sequence[Path]) -> None:
     from e1_trl.answers.arguments import GradingArguments
     from e1_trl.answers.kinds import grading_workers, make_grader
     from e1_trl.atomic import locked
     from e1_trl.report import samples
     from e1_trl.report.conditions import Conditions
 
-    for folder in arguments.folders:
+    for folder in folders:
         first = samples.read(folder, ["grader", "conditions"]).iloc[0]
-        before = Conditions.from_text(first["conditions"])
-        usual = before.grading_time_limit or GradingArguments.grading_time_limit
-        limit = arguments.grading_time_limit or usual
+        limit = Conditions.from_text(first["conditions"]).grading_time_limit or GradingArguments.grading_time_limit
         grading = GradingArguments(grader=first["grader"], grading_time_limit=limit)
-        workers = arguments.grading_workers or grading_workers()
-        with locked(folder), make_grader(grading, workers) as grader:
-            samples.regrade(folder, grader, replace(before, grading_time_limit=limit).as_text())
+        with locked(folder), make_grader(grading, grading_workers()) as grader:
+            samples.regrade(folder, grader)

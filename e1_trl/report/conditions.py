@@ -87,7 +87,6 @@ class Conditions:
         return tuple(name for name in known if self.engine.get(name) != other.engine.get(name))
 
     def said(self, names: Iterable[str]) -> str:
-        """Write the conditions of these names in words."""
         values = self.values()
         return "; ".join(
             f"{name.replace('_', ' ')} {json.dumps(values.get(name), ensure_ascii=False)}" for name in names

@@ -114,9 +114,14 @@ def differences(measured: Sequence[Measured]) -> list[Difference]:
 
 
 def not_compared(measured: Sequence[Measured]) -> list[str]:
-    """Describe rows that do not share problems and samples: with separate budgeting, between models, over budgets."""
+    """Describe rows that do not share problems and samples: with separate budgeting, or between models."""
     models = list(dict.fromkeys(each.row.model for each in measured))
-    pairs = [(f"{one.row.model}, methods and {REFERENCE}", one, other) for one, other in _with_reference(measured)]
+    pairs = []
+    for one in (each for each in measured if each.row.method != REFERENCE):
+        separate = [each for each in measured if (each.row.model, each.row.method) == (one.row.model, REFERENCE)]
+        if alike := [each for each in separate if each.row.budget == one.row.budget] or separate:
+            other = next((each for each in alike if each.asked == one.asked), alike[0])
+            pairs.append((f"{one.row.model}, methods and {REFERENCE}", one, other))
     for minus, model in combinations(models, 2):
         pairs += [(f"{model} and {minus}", *pair) for pair in _pairs(measured, model, minus)]
     found: dict[str, list[str]] = {}
@@ -125,24 +130,4 @@ def not_compared(measured: Sequence[Measured]) -> list[str]:
             own, others = (f"{each.row.problems:,} problems, {each.row.samples} each" for each in (one, other))
             why = f"{own}, against {others}" if own != others else "not the same problems or samples"
             found.setdefault(f"{names} ({why})", []).append(f"{one.row.method} {one.row.budget}")
-    lines: dict[tuple[str, str], list[Measured]] = {}
-    for each in measured:
-        if each.row.budget.completion_tokens(0) is not None:
-            lines.setdefault((each.row.model, each.row.method), []).append(each)
-    parts = [(name, own) for name, line in lines.items() for own in by_solution(line, lambda each: each.row).values()]
-    uneven = dict.fromkeys(
-        name for name, own in parts if len(own) > 2 and any(each.asked != own[0].asked for each in own)
-    )
-    said = [f"{names}: {', '.join(cells)}" for names, cells in found.items()]
-    return said + [f"{model}, {method} over all budgets (not the same problems or samples)" for model, method in uneven]
-
-
-def _with_reference(measured: Sequence[Measured]) -> list[tuple[Measured, Measured]]:
-    """Pair each other method's row with separate budgeting of its model: at its budget, else at one that is alike."""
-    found = []
-    for one in (each for each in measured if each.row.method != REFERENCE):
-        separate = [each for each in measured if (each.row.model, each.row.method) == (one.row.model, REFERENCE)]
-        at_budget = [each for each in separate if each.row.budget == one.row.budget]
-        if others := at_budget or separate:
-            found.append((one, next((each for each in others if each.asked == one.asked), others[0])))
-    return found
+    return [f"{names}: {', '.join(cells)}" for names, cells in found.items()]

@@ -41,10 +41,6 @@ NOT_COMPARED = (
     "--samples and --max_problems add what is missing)"
 )
 AGAIN = "a loaded machine may be why, and the same `e1 eval` grades them again"
-ALONE = (
-    f"**Not compared with {REFERENCE}**, which has no row at their budget, nor, at one solution budget, rows on both "
-    "sides of their tokens"
-)
 AT_THE_SAME_BUDGET = (
     "Paired differences of accuracy, in points. The same budget is not the same number of tokens: both are given."
 )
@@ -73,7 +69,6 @@ class Report:
 
     @classmethod
     def of(cls, answers: pd.DataFrame) -> "Report":
-        """Compute the report on a table of graded answers."""
         measured = summarize(answers)
         return cls(
             provenance=Provenance.here(each.row.seed for each in measured),
@@ -87,11 +82,7 @@ class Report:
 
 
 def write(report: Report, folder: Path, name: str | None = None) -> list[Path]:
-    """Write report.md, results.json and pictures, or NAME.md, NAME.json and so on, into a folder; return their paths.
-
-    Raises:
-        StoreError: a file cannot be written, as on a full disk.
-    """
+    """Write report.md, results.json and pictures, or NAME.md, NAME.json and so on; return their paths."""
     make_folder(folder)
     figures = curves(report)
     images = {picture: f"{f'{name}-' if name else ''}{picture}.png" for picture in figures}
@@ -107,7 +98,6 @@ def write(report: Report, folder: Path, name: str | None = None) -> list[Path]:
 
 
 def curves(report: Report) -> dict[str, Figure]:
-    """Draw the pictures of a report, by the names of `PICTURES`."""
     made = {"tokens": pictures.over_tokens(report.rows)}
     if separate := [row for row in report.rows if row.method == REFERENCE]:
         bounded = any(row.thinking_budget for row in separate)
@@ -124,7 +114,6 @@ def show(report: Report) -> None:
 
 
 def size(rows: Sequence[Row]) -> str:
-    """Say how many problems and samples the rows have."""
     problems = " or ".join(map(str, sorted({row.problems for row in rows})))
     samples = " or ".join(map(str, sorted({row.samples for row in rows})))
     return f"{problems} problem{'s' * (problems != '1')}, {samples} sample{'s' * (samples != '1')} each"
@@ -158,7 +147,6 @@ def as_markdown(report: Report, images: dict[str, str]) -> str:
 
 
 def tables_of(report: Report) -> list[Table]:
-    """Make all tables of a report, the accuracies first."""
     rows = report.rows
     found = [tables.accuracies(rows), tables.outcomes(rows)]
     if any(row.samples > 1 for row in rows):
@@ -189,20 +177,6 @@ def notes(report: Report) -> list[str]:
     if worst.ungraded:
         said = f"of {worst.ungraded:.1%} of the answers of {worst.model}, {worst.method} {worst.budget}"
         found.append(f"**Grading failed or took too long** {said}, which count as not right; {AGAIN}.")
-    paired = {(each.model, each.method, each.budget) for each in report.differences if each.model == each.minus_model}
-    # Those of other sizes are named below.
-    separate = {(row.model, row.problems, row.samples): row for row in report.rows if row.method == REFERENCE}
-    at_budget = {(row.model, row.budget) for row in report.rows if row.method == REFERENCE}
-    own = [
-        row
-        for row in report.rows
-        if row.method != REFERENCE
-        and (row.model, row.problems, row.samples) in separate
-        and (row.model, row.budget) not in at_budget
-    ]
-    if alone := [row for row in own if (row.model, row.method, row.budget) not in paired]:
-        rows = "; ".join(f"{row.model}, {row.method} {row.budget}" for row in alone)
-        found.append(f"{ALONE}: {rows}.")
     if report.not_compared:
         found.append(f"{NOT_COMPARED}: {'; '.join(report.not_compared)}.")
     return found

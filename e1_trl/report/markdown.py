@@ -14,11 +14,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def around_section(document: Path, name: str) -> tuple[str, str]:
-    """Return the text of a document before a section, with its opening line, and after it, with its closing line.
-
-    Raises:
-        UserError: the document cannot be read, or has no such lines in that order.
-    """
+    """Return the text of a document before a section, with its opening line, and after it, with its closing line."""
     with user_errors(f"{document} cannot be read", OSError):
         text = document.read_text()
     before, opening, rest = text.partition(f"<!-- {name} -->\n")
@@ -29,11 +25,6 @@ def around_section(document: Path, name: str) -> tuple[str, str]:
 
 
 def replace_section(document: Path, name: str, text: str) -> None:
-    """Put `text` between the lines `<!-- name -->` and `<!-- /name -->` of a document.
-
-    Raises:
-        UserError: the document has no such lines in that order.
-        StoreError: the document cannot be written.
-    """
+    """Put `text` between the lines `<!-- name -->` and `<!-- /name -->` of a document."""
     before, after = around_section(document, name)
     write_atomically(document, f"{before}{text}{after}")

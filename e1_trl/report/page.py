@@ -51,19 +51,10 @@ def make(
     command: str = "",
     training: TrainingLog | None = None,
 ) -> str:
-    """Make the page of a report; "" if it is to show no problems.
+    """Make the page of a report on the figures of `answers`; "" if it is to show no problems.
 
-    Args:
-        report: all numbers on the page.
-        answers: figures that the report was computed from (`samples.FIGURES`).
-        texts: names of the models, with the folders of their evaluations.
-        problems: most problems shown with answers; fewer if they do not fit.
-        command: that makes the page, for its button.
-        training: of the run that made a model, for its curve and rollouts.
-
-    Raises:
-        StoreError: an evaluation cannot be read.
-        UserError: the run's rollouts cannot be read.
+    `texts` names the models, with the folders of their evaluations; `command` makes the page, for its button; and
+    `training` is the log of the run that made a model, for its curve and rollouts.
     """
     if problems == 0:
         return ""
@@ -99,9 +90,6 @@ def write(page: str, file: Path) -> list[Path]:
     """Write a page and return its file; without a page, remove what an earlier report left.
 
     A file that differs only in commit, date and machine stays: pages are published, and large.
-
-    Raises:
-        StoreError: the page cannot be written.
     """
     if not page:
         file.unlink(missing_ok=True)
@@ -150,7 +138,6 @@ def _data(evaluations: Sequence[tuple[str, Path]], places: Sequence[Place]) -> d
 
 
 def _item(answers: pd.DataFrame, models: Sequence[str], cells: Sequence[Cell]) -> dict[str, Any]:
-    """Collect all answers to a problem, with their texts."""
     first = answers.iloc[0]
     questions = list(dict.fromkeys(answers["prompt"]))
     votes = samples.answer_type(answers).votes

@@ -4,7 +4,7 @@ Shaded bands and bars are 95% intervals.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from e1_trl.atomic import write_atomically
-from e1_trl.budget import Budget
 from e1_trl.report.rows import MIXED, REFERENCE, Row, by_solution
 
 UNCONSTRAINED = "unconstrained"
@@ -43,10 +42,6 @@ def plain(name: str) -> str:
     return (" " * name.startswith("_") + name).replace("$", r"\$")
 
 
-def _size(budget: Budget) -> list[float]:
-    return [math.inf if part is None else part for part in (budget.thinking, budget.solution)]
-
-
 def models_of(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(row.model for row in rows))
 
@@ -69,25 +64,15 @@ def over_budget(panels: Mapping[str, Sequence[Row]]) -> Figure:
 
 def _draw_over_budget(axis: Axes, rows: Sequence[Row]) -> None:
     """Draw a line per model and solution budget; budgets of 0 and unlimited ones have no place on the axis."""
-    bounded = [(row.thinking_budget, row) for row in rows if row.thinking_budget and row.method in (REFERENCE, MIXED)]
-    several = len({row.solution_budget for _, row in bounded}) > 1
+    bounded = [row for row in rows if row.thinking_budget and row.method in (REFERENCE, MIXED)]
     for i, model in enumerate(models_of(rows)):
-        own = [(x, row) for x, row in bounded if row.model == model]
-        for j, solution in enumerate(dict.fromkeys(row.solution_budget for _, row in own)):
-            line = [(x, row) for x, row in own if row.solution_budget == solution]
-            _draw(
-                axis,
-                line,
-                i,
-                f"{model}, {solution or 'unlimited'} to answer" if several else model,
-                STYLES[j % len(STYLES)],
-            )
+        _draw([row for row in bounded if row.model == model], axis, i, lambda row: row.thinking_budget or 0)
         for row in rows:
             if row.model == model and row.method == UNCONSTRAINED:
                 axis.axhline(row.accuracy, color=f"C{i}", linestyle=":")
     if any(row.method == UNCONSTRAINED for row in rows):
         axis.plot([], [], ":", color="gray", label=UNCONSTRAINED)
-    ticks = sorted({x for x, _ in bounded})
+    ticks = sorted({row.thinking_budget or 0 for row in bounded})
     axis.set_xscale("log", base=2)
     axis.set_xticks(ticks, [str(tick) for tick in ticks])
     axis.xaxis.set_minor_locator(NullLocator())
@@ -111,11 +96,7 @@ def over_tokens(rows: Sequence[Row]) -> Figure:
         for i, model in enumerate(models_of(rows)):
             for shown in dict.fromkeys((method, REFERENCE)):
                 own = [row for row in rows if (row.model, row.method) == (model, shown)]
-                parts = by_solution(own, lambda row: row)
-                for j, (solution, part) in enumerate(parts.items()):
-                    name = model if len(parts) == 1 else f"{model}, {solution or 'unlimited'} to answer"
-                    points = [(row.mean_tokens, row) for row in part]
-                    _draw(axis, points, i, name if shown == method else None, STYLES[j % len(STYLES)])
+                _draw(own, axis, i, lambda row: row.mean_tokens, pale=shown != method)
         axis.set_title(plain(method))
         axis.set_xscale("log", base=2, subs=[1.5])
         axis.xaxis.set_major_formatter("{x:g}")
@@ -128,30 +109,35 @@ def over_tokens(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def _draw(
-    axis: Axes, points: Sequence[tuple[float, Row]], model: int, label: str | None, style: str = STYLES[0]
-) -> None:
-    """Draw the line of a model with its intervals; without a label, pale and without intervals."""
-    if not points:
-        return
-    x, rows = zip(*sorted(points, key=lambda point: point[0]), strict=True)
+def _draw(rows: Sequence[Row], axis: Axes, model: int, x_of: Callable[[Row], float], pale: bool = False) -> None:
+    """Draw a model's line for each of its solution budgets, with intervals; pale lines have no intervals or labels."""
+    parts = by_solution(rows, lambda row: row) if rows else {}
     color = f"C{model}"
-    accuracies = [row.accuracy for row in rows]
-    if label is None:
-        axis.plot(x, accuracies, "-", color=color, alpha=0.25, zorder=1)
-        return
-    axis.plot(x, accuracies, f"{MARKERS[model % len(MARKERS)]}{style}", color=color, label=plain(label), markersize=4)
-    low = [row.ci_low for row in rows]
-    high = [row.ci_high for row in rows]
-    if len(rows) == 1:
-        axis.vlines(x, low, high, color=color, alpha=0.4)
-    else:
-        axis.fill_between(x, low, high, color=color, alpha=0.15)
+    for i, (solution, part) in enumerate(parts.items()):
+        line = sorted(part, key=x_of)
+        x = [x_of(row) for row in line]
+        accuracies = [row.accuracy for row in line]
+        low = [row.ci_low for row in line]
+        high = [row.ci_high for row in line]
+        if pale:
+            axis.plot(x, accuracies, "-", color=color, alpha=0.25, zorder=1)
+        else:
+            name = line[0].model if len(parts) == 1 else f"{line[0].model}, {solution or 'unlimited'} to answer"
+            style = f"{MARKERS[model % len(MARKERS)]}{STYLES[i % len(STYLES)]}"
+            axis.plot(x, accuracies, style, color=color, label=plain(name), markersize=4)
+            if len(line) == 1:
+                axis.vlines(x, low, high, color=color, alpha=0.4)
+            else:
+                axis.fill_between(x, low, high, color=color, alpha=0.15)
 
 
 def allocation(rows: Sequence[Row]) -> Figure:
     """Plot mean thinking and solution tokens of `separate` at each budget (paper: figure 7); not of models without."""
-    rows = sorted((row for row in rows if row.method == REFERENCE), key=lambda row: _size(row.budget))
+
+    def size(row: Row) -> list[float]:
+        return [math.inf if part is None else part for part in (row.thinking_budget, row.solution_budget)]
+
+    rows = sorted((row for row in rows if row.method == REFERENCE), key=size)
     models = models_of(rows)
     figure = Figure(figsize=(PANEL[0] * len(models), PANEL[1]), layout="constrained")
     axes = figure.subplots(1, len(models), sharey=True, squeeze=False)[0]

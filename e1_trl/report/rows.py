@@ -38,18 +38,13 @@ class Row(Point):
 
     - `closed_ratio`, `forced_ratio`, `eos_ratio`, `total_ratio` and `prompt_ratio` (the prompt had closed it) say how
       the thinking ended, and add up to 1;
-    - `truncated_ratio`: a budget ran out before the end, in the solution or, with a total one, in the thinking;
     - `accuracy`, `wrong`, `unevaluated`, `unparseable`, `unanswered` and, for programs, `faults` add up to 1;
-    - `unboxed`: the answer was read without a box, which s1 allows after its forced text (`BOXES_ONLY` does not);
-    - `worked_in_box`: the box has arithmetic in front of an equals sign (`works_out`).
+    - `truncated_ratio`: a budget ran out before the end; `unboxed`: read without a box, after s1's forced text;
+      `worked_in_box`: the box has arithmetic in front of an equals sign (`works_out`).
 
-    Programs have no `maj_at_k`, since equal programs need not be equal texts. Their `faults` hold the share of each
-    outcome but right and wrong (`ungraded`: the grader failed). Other answers have no `faults`: `unparseable` is the
-    share of all outcomes that have no field here, such as unreadable and without a box. `ungraded` is a part of these:
-    that the grader failed, in mathematics also that it timed out or crashed.
-
-    `seed` is that of the sampling, `commit` the version of e1_trl that finished the sampling, `graded_by` the grader's
-    version.
+    Programs have no `maj_at_k`; their `faults` hold the share of each outcome but right and wrong. Other answers have
+    no `faults`: `unparseable` is the share of all outcomes that have no field here. `ungraded` is a part of these: that
+    the grader failed, in mathematics also that it timed out or crashed. `commit` finished the sampling.
     """
 
     model: str

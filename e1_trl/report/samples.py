@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from e1_trl.answers.kinds import AnswerType
 
 FILE = "samples.parquet"
-SEGMENTS = "segments.sqlite"  # what an evaluation writes first
 FACTS = "run.json"  # what determined its samples, as `model`: the weights
 READ_AT_A_TIME = 1000  # answers
 READABLE = (Outcome.CORRECT, Outcome.WRONG, Outcome.UNEVALUATED)
@@ -84,41 +83,26 @@ def read(
 ) -> pd.DataFrame:
     """Read the answers of a finished evaluation, or some columns or rows; `FIGURES` leaves out texts and token ids.
 
-    Raises:
-        StoreError: there are no answers, they cannot be read, or they have other columns than `SCHEMA`.
+    Raises a `StoreError` if there are none, if they cannot be read, or if they have other columns than `SCHEMA`.
     """
     file = folder / FILE
     try:
-        written = pq.read_schema(file)
-        if not written.equals(SCHEMA):
-            other = ", ".join(sorted({*written.names} ^ {*SCHEMA.names})) or "types of columns"
+        if not pq.read_schema(file).equals(SCHEMA):
             raise StoreError(
-                f"{file} was written by another version of e1_trl, and differs in {other}; run the same `e1 eval` "
-                "again, which rewrites the file without sampling, or report on it with that version"
+                f"{file} was written by another version of e1_trl; run the same `e1 eval` again, which rewrites the "
+                "file without sampling, or report on it with that version"
             )
         table = pq.read_table(file, columns=columns, filters=where, schema=SCHEMA, page_checksum_verification=True)
     except FileNotFoundError as error:
-        raise StoreError(_without_answers(folder)) from error
+        if inside := sorted(str(file.parent) for file in folder.glob(f"*/{FILE}")):
+            raise StoreError(f"{folder} is no evaluation, but contains some; name them: {' '.join(inside)}") from error
+        raise StoreError(f"there is no {file}; name the output of an `e1 eval`, or run that again") from error
     except (OSError, pa.ArrowException) as error:
-        raise _unreadable(file, error) from error
+        raise StoreError(
+            f"cannot read {file} ({one_line(error)}); delete it and run the evaluation again: it rewrites the "
+            "file without sampling"
+        ) from error
     return _as_pandas(table)
-
-
-def _unreadable(file: Path, error: Exception) -> StoreError:
-    return StoreError(
-        f"cannot read {file} ({one_line(error)}); delete it and run the evaluation again: it rewrites the "
-        "file without sampling"
-    )
-
-
-def _without_answers(folder: Path) -> str:
-    if not folder.is_dir():
-        return f"there is no folder {folder}; name the output of an `e1 eval`"
-    if inside := sorted(str(file.parent) for file in folder.glob(f"*/{FILE}")):
-        return f"{folder} is not an evaluation, but contains {len(inside)}; name them: {' '.join(inside)}"
-    if (folder / SEGMENTS).exists():
-        return f"{folder} is an unfinished evaluation, without {FILE}; run it again to resume"
-    return f"{folder} is not an evaluation, and contains none; name the output folder of an `e1 eval`"
 
 
 def _as_pandas(table: pa.Table) -> pd.DataFrame:
@@ -126,54 +110,23 @@ def _as_pandas(table: pa.Table) -> pd.DataFrame:
 
 
 def write(parts: pd.DataFrame | Iterable[pd.DataFrame], folder: Path) -> None:
-    """Write graded answers, one part after another.
-
-    Raises:
-        StoreError: the file could not be written, as on a full disk.
-        KeyError, ValueError, pa.ArrowException: a column is missing, or has values that `SCHEMA` does not allow.
-        Exception: of the parts, as whoever makes them has raised it.
-    """
-    failures: list[OSError] = []
-
-    def made_parts() -> Iterator[pd.DataFrame]:
-        try:
-            yield from [parts] if isinstance(parts, pd.DataFrame) else parts
-        except OSError as error:  # of a grader, say, and not of the file that is written
-            failures.append(error)
-            raise
+    """Write graded answers, one part after another; a column that is missing, or is not as `SCHEMA` has it, raises."""
 
     def write_parts(path: Path) -> None:
         with pq.ParquetWriter(path, SCHEMA, compression="zstd", write_page_checksum=True) as file:
-            for part in made_parts():
+            for part in [parts] if isinstance(parts, pd.DataFrame) else parts:
                 file.write_table(pa.Table.from_pandas(part, schema=SCHEMA, preserve_index=False))
 
     for left in folder.glob(f".{FILE}.*"):  # by one that was killed; the folder is locked
         left.unlink()
-    try:
-        write_atomically(folder / FILE, write_parts)
-    except StoreError:
-        if failures:
-            raise failures[0] from None
-        raise
+    write_atomically(folder / FILE, write_parts)
 
 
-def regrade(folder: Path, grader: "Grader", conditions: str) -> None:
-    """Grade the answers of a finished evaluation again, with the accepted answers in the table, under `conditions`.
-
-    Raises:
-        StoreError: the file could not be read, or written, as on a full disk.
-        UserError: the grader cannot read an accepted answer.
-    """
+def regrade(folder: Path, grader: "Grader") -> None:
+    """Grade the answers of a finished evaluation again, with the accepted answers in the table."""
     with pq.ParquetFile(folder / FILE, page_checksum_verification=True) as file:
-
-        def read_parts() -> Iterator[pd.DataFrame]:
-            try:
-                for batch in file.iter_batches(READ_AT_A_TIME):
-                    yield _as_pandas(pa.Table.from_batches([batch])).assign(conditions=conditions)
-            except (OSError, pa.ArrowException) as error:
-                raise _unreadable(folder / FILE, error) from error
-
-        write(graded(read_parts(), file.metadata.num_rows, grader), folder)
+        parts = (_as_pandas(pa.Table.from_batches([batch])) for batch in file.iter_batches(READ_AT_A_TIME))
+        write(graded(parts, file.metadata.num_rows, grader), folder)
 
 
 class Known(Protocol):
@@ -207,18 +160,14 @@ def grade(table: pd.DataFrame, grader: "Grader", known: Known | None = None) -> 
         if known is not None:
             known.keep(given)
     ordered = [grades[key] for key in keys]
+    votes = [(each.value or each.answer or None) if each.outcome in READABLE else None for each in ordered]
     return table.assign(
         outcome=[str(grade.outcome) for grade in ordered],
         answer=pd.Series([grade.answer for grade in ordered], index=table.index, dtype=object),
-        value=pd.Series([_vote(grade) for grade in ordered], index=table.index, dtype=object),
+        value=pd.Series(votes, index=table.index, dtype=object),
         unboxed=[grade.unboxed for grade in ordered],
         graded_by=grader.version,
     )
-
-
-def _vote(grade: "Grade") -> str | None:
-    """Return the value of a readable answer, or else its text; nothing for others."""
-    return (grade.value or grade.answer or None) if grade.outcome in READABLE else None
 
 
 def answer_type(answers: pd.DataFrame) -> "AnswerType":
@@ -227,7 +176,6 @@ def answer_type(answers: pd.DataFrame) -> "AnswerType":
 
 
 def budget_of(answer: "pd.Series[Any]") -> Budget:
-    """Return the budget of an answer."""
     parts = (answer["thinking_budget"], answer["solution_budget"])
     return Budget(*(None if pd.isna(part) else int(part) for part in parts))
 
@@ -240,22 +188,18 @@ def texts(column: "pd.Series[str]") -> list[str | None]:
 def join(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Join the answers of several evaluations into one table, with their number in the column `EVALUATION`.
 
-    Raises:
-        UserError: the evaluations are on several benchmarks, or two of one name have the same answers, or were asked or
-            sampled differently.
+    Raises a `UserError` if they are on several benchmarks, or two of one name have the same answers, or were asked or
+    sampled differently.
     """
     table = pd.concat([own.assign(**{EVALUATION: at}) for at, own in enumerate(tables)], ignore_index=True)
-    s1 = table[table["method"].str.startswith("s1")]  # the methods with options
-    for rows in (table, s1):
-        for name, own in rows.groupby("model", sort=False)["conditions"]:
-            first, *others = map(Conditions.from_text, own.unique())
-            compared = SAMPLED_BY.union(first.options if rows is s1 else ())
-            found = [each for other in others for each in (*first.unlike(other), *first.engines_unlike(other))]
-            if unlike := [each for each in found if each in compared]:
-                raise UserError(
-                    f"the evaluations of {name!r} differ in {unlike[0].replace('_', ' ')}; evaluate one with another "
-                    "--name, or leave it out"
-                )
+    for name, own in table.groupby("model", sort=False)["conditions"]:
+        first, *others = map(Conditions.from_text, own.unique())
+        found = [each for other in others for each in (*first.unlike(other), *first.engines_unlike(other))]
+        if unlike := [each for each in found if each in SAMPLED_BY.union(first.options)]:
+            raise UserError(
+                f"the evaluations of {name!r} differ in {unlike[0].replace('_', ' ')}; evaluate one with another "
+                "--name, or leave it out"
+            )
     for name in ("benchmark", "grader"):
         if len(found := table[name].unique()) > 1:
             raise UserError(f"a report is on one {name}, and these answers are of {', '.join(found)}; evaluate alike")

@@ -3,13 +3,10 @@
 Functions take matrices with one value per problem (row) and sample (column). Intervals are 95% and over problems, of
 which a benchmark has too few: samples of one problem agree more than by chance, so each problem counts with its mean.
 
-The bootstrap over problems is the general way to such intervals, but near 0 and 1 and with few problems it covers far
-less than 95% (see also Bowyer et al., arXiv 2503.01747), and nothing if all problems agree. The intervals here are
-closed forms over the problems and two more, one at each extreme. In the cases of tests/report/test_statistics.py (10
-problems and more, 1 to 16 samples, 2 to 98% right) they cover 95% or more on average; in each case an accuracy's covers
-at least 90% and a difference's 91%, whether models differ in whole problems or in samples of all. With many problems
-they are as wide as the bootstrap's. The interval of a fit is that of a difference, of each problem's share in the
-slope, since a resample may have no slope.
+The bootstrap over problems covers far less than 95% near 0 and 1 and with few problems (see also Bowyer et al., arXiv
+2503.01747), and nothing if all problems agree. The intervals here are closed forms over the problems and two more, one
+at each extreme; tests/report/test_statistics.py says how often they hold. With many problems they are as wide as the
+bootstrap's. The interval of a fit is that of a difference, of each problem's share in the slope.
 """
 
 from collections import Counter
@@ -30,8 +27,6 @@ SAME_TOKENS = 0.01  # mean tokens that differ by a smaller share are one point o
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its 95% interval."""
-
     mean: float
     low: float
     high: float
@@ -94,14 +89,9 @@ def maj_at_k(correct: Values, values: Sequence[Sequence[str | None]]) -> float:
 
 
 def area(line: NDArray[np.float64], budgets: Sequence[int]) -> Values:
-    """Compute the area under the line of each answer: its mean over the logarithm of the budget.
+    """Compute the area under each answer's line (budgets × problems × samples): the mean over log budgets, increasing.
 
-    Args:
-        line: budgets × problems × samples, of accuracies, or of differences between them.
-        budgets: total budgets in tokens, increasing.
-
-    Returns:
-        Problems × samples, to be estimated as an `accuracy` or a `difference`.
+    The result, problems × samples, can be estimated as an `accuracy`, or as a `difference` if the line is one.
     """
     x = np.log2(np.asarray(budgets, dtype=float))
     return np.asarray(np.trapezoid(line, x, axis=0) / (x[-1] - x[0]))

@@ -134,7 +134,6 @@ def several_samples(rows: Sequence[Row]) -> Table:
 
 
 def paired(found: Sequence[Difference], title: str = "", text: str = "") -> Table:
-    """Tabulate differences of accuracy, with the conditions that differ if any do."""
     columns: list[Column] = [
         ("of", lambda each: f"{each.model}, {each.method}"),
         ("minus", lambda each: f"{each.minus_model}, {each.minus_method}"),
@@ -166,18 +165,15 @@ def areas(found: Sequence[Line]) -> Table:
 
 
 def needs(found: Sequence[Stopping]) -> Table:
-    """Tabulate how much thinking answers needed, one row per budget."""
-    columns: list[Column] = [
-        ("model", lambda pair: pair[0].model),
-        ("thoughts", lambda pair: str(pair[0].thoughts)),
-        ("budget", lambda pair: pair[0].budgets[pair[1]]),
-        ("first right", lambda pair: _share(pair[0].first_right[pair[1]])),
-        ("tokens beyond", lambda pair: _tokens(pair[0].tokens_beyond[pair[1]])),
-        ("wrong again", lambda pair: _share(pair[0].wrong_again[pair[1]])),
-        ("escape", lambda pair: _share(pair[0].escape_ratio[pair[1]])),
+    header = ["model", "thoughts", "budget", "first right", "tokens beyond", "wrong again", "escape"]
+    rows = [
+        [each.model, str(each.thoughts), budget, _share(right), _tokens(beyond), _share(wrong), _share(escape)]
+        for each in found
+        for budget, right, beyond, wrong, escape in zip(
+            *(each.budgets, each.first_right, each.tokens_beyond, each.wrong_again, each.escape_ratio), strict=True
+        )
     ]
-    pairs = [(each, at) for each in found for at in range(len(each.budgets))]
-    return _table("When a thought could have stopped", STOPPING, pairs, columns)
+    return Table("When a thought could have stopped", STOPPING, header, rows)
 
 
 def rules(found: Sequence[Stopping]) -> Table:

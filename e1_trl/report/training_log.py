@@ -35,8 +35,6 @@ PANEL = (4.0, 3.2)  # inches
 
 @dataclass(frozen=True)
 class TrainingLog:
-    """Logged steps of a run, and its validations at several budgets."""
-
     run: Path
     provenance: Provenance  # of the training
     steps: list[Entry]
@@ -44,11 +42,7 @@ class TrainingLog:
 
     @classmethod
     def read(cls, run: Path) -> "TrainingLog":
-        """Read the log of a finished run.
-
-        Raises:
-            UserError: the run has no `trainer_state.json`, no provenance, or no logged step.
-        """
+        """Read the log of a finished run; a `UserError` if it has no state, no provenance, or no logged step."""
         file = run / "trainer_state.json"
         if not file.exists():
             raise UserError(f"there is no {file}: it is written when the training ends")
@@ -84,11 +78,7 @@ class TrainingLog:
         return figure
 
     def write(self, folder: Path, name: str) -> list[Path]:
-        """Write NAME.json (provenance, steps and validations) and NAME.png; return their paths.
-
-        Raises:
-            StoreError: a file cannot be written, as on a full disk.
-        """
+        """Write NAME.json (provenance, steps and validations) and NAME.png; return their paths."""
         content = asdict(self)
         del content["run"]
         results = folder / f"{name}.json"
@@ -101,9 +91,6 @@ class TrainingLog:
         """Read the rollouts that `log_completions` kept, by step; each rollout is texts by the names of its parts.
 
         At most `steps` steps are read, the first and the last among them, and at most `each` rollouts of a step.
-
-        Raises:
-            UserError: TRL or another version of e1_trl logged the rollouts.
         """
         files = sorted((self.run / "completions").glob("completions_*.parquet"))
         shown = dict.fromkeys(round(i * (len(files) - 1) / max(1, steps - 1)) for i in range(steps)) if files else ()
@@ -112,8 +99,6 @@ class TrainingLog:
 
 def _rollouts(file: Path, count: int) -> tuple[int, list[dict[str, str]]]:
     table = pd.read_parquet(file)
-    if "parts" not in table:
-        raise UserError(f"{file} has no column parts: another version of e1_trl logged it")
     found = [
         {
             "prompt": row.prompt if isinstance(row.prompt, str) else "\n".join(turn["content"] for turn in row.prompt),

@@ -29,9 +29,7 @@ def test_a_yaml_file_stands_for_its_arguments_and_the_command_line_overrides_it(
     ("written", "said"),
     [
         ("samples: [1, 2]", "samples is [1, 2]; it must be a whole number, 1 or more"),
-        ("budgets: {8: 8}", "budgets is {8: 8}; it must be a list, each entry a text"),
         ("modle: a", "modle is unknown; did you mean model?"),
-        ("7: a", "7 is unknown"),
     ],
 )
 def test_an_entry_of_a_file_that_is_wrong_is_named_with_the_file(written: str, said: str, tmp_path: Path) -> None:
@@ -67,33 +65,17 @@ def test_two_models_never_share_a_folder(tmp_path: Path, monkeypatch: pytest.Mon
     assert not any("/" in folder or folder.startswith(".") for folder in folders)
 
 
-SEVERAL = "several models need output, and no name, revision or served_model_name; write MODEL@REVISION"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["a", "a@", "--output", "x"], "two of the models have one name: a a"),
-        (["a/b", "a--b", "--output", "x"], "two of the models have one name: a/b a--b"),
-        (["a", "b", "--output", "x", "--revision=v1"], SEVERAL),
-        (["a", "b", "--output", "x", "--name", "b"], SEVERAL),
-        (["a", "b", "--output", "x", "--served_model_name", "b"], SEVERAL),
-        (["a", "b"], SEVERAL),
-    ],
-)
-def test_models_that_cannot_be_evaluated_together_are_one_line(arguments: list[str], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        parse(["--model", *arguments, "--benchmark", "amc"])
+@pytest.mark.parametrize("wrong", [["--output", "x", "--revision=v1"], ["--output", "x", "--name", "b"], []])
+def test_models_that_cannot_be_evaluated_together_are_one_line(wrong: list[str]) -> None:
+    with pytest.raises(ValueError, match="several models need output, and no name, revision or served_model_name"):
+        parse(["--model", "a", "b", *wrong, "--benchmark", "amc"])
 
 
 @pytest.mark.parametrize(
     ("argument", "said"),
     [
         (["--engine_args", '{"hf_token": "hf_x"}'], "engine_args has hf_token, which would stand in the report"),
-        (
-            ["--base_url", "http://me:pass@host:8000/v1"],
-            "^base_url holds a name or password, which the",
-        ),
+        (["--base_url", "http://me:pass@host:8000/v1"], "^base_url holds a name or password, which the"),
     ],
 )
 def test_secrets_that_a_report_would_show_are_refused(argument: list[str], said: str) -> None:

@@ -1,6 +1,5 @@
 """The evaluation end to end in this process, on the nano base and the real engine."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from e1_trl.errors import UserError, one_line
 from e1_trl.evaluation import evaluate as evaluation
 from e1_trl.evaluation.arguments import parse
 from e1_trl.evaluation.prepare import Prepared, prepare
-from e1_trl.report import document, samples
+from e1_trl.report import samples
 from e1_trl.rollout import Segment
 
 pytestmark = pytest.mark.engine
@@ -163,25 +162,6 @@ def test_one_model_thinks_and_another_answers(evaluate: Evaluate, tmp_path: Path
         evaluate(tmp_path / "more", *sampled, "--methods", "mixed", "--thinking_from", apart)
 
 
-def test_a_folder_belongs_to_one_run_at_a_time_and_grows_in_one_direction(
-    evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small = ["--budgets", "16+16", "--methods", "separate", "--max_problems", 4]
-    write = document.write
-
-    def second(report: document.Report, folder: Path) -> list[Path]:
-        with pytest.raises(StoreError, match="another process evaluates into"):
-            evaluate(folder, *small, sampling=False)
-        return write(report, folder)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(document, "write", second)
-        evaluate(tmp_path, *small)
-    assert (tmp_path / "results.json").exists()
-    with pytest.raises(StoreError, match=r"separate 16\+16 is there for 4 problems with 1 samples, and asked for 2"):
-        evaluate(tmp_path, *small, "--max_problems", 2, "--samples", 2)
-
-
 @pytest.mark.parametrize(
     "error",
     [UnusableEngineError("gone\nto lunch"), KeyboardInterrupt(), EngineError("aborted")],
@@ -208,18 +188,3 @@ def test_whatever_ends_the_sampling_says_what_is_stored_and_no_thought_begins_ag
     evaluate(fresh := tmp_path / "fresh", *small)
     ours, theirs = (samples.read(folder)["token_ids"] for folder in (tmp_path, fresh))
     assert [list(ids) for ids in ours] == [list(ids) for ids in theirs]
-
-
-def test_workers_that_do_not_start_are_one_line_and_what_was_sampled_is_graded_by_the_next_ones(
-    evaluate: Evaluate, nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small = ["--budgets", "64+16", "--methods", "separate", "--max_problems", 8]
-    grader = prepared(nano_data, tmp_path, *small).grader
-    assert isinstance(grader, MathematicsGrader)
-    grader.processes.initializer = os.abort
-    one_line = rf"^[^\n]+; segments stored in {tmp_path}: \d+; the same command resumes$"
-    with monkeypatch.context() as patch, pytest.raises(UserError, match=one_line):
-        patch.setattr("e1_trl.evaluation.prepare.make_grader", lambda *_: grader)
-        evaluate(tmp_path, *small)
-    evaluate(tmp_path, *small, sampling=False)
-    assert rows(tmp_path)

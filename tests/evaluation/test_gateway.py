@@ -21,11 +21,9 @@ def test_answers_that_may_have_been_cut_for_their_length_are_told_once(
     fault: int | None, is_told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     def respond(body: dict[str, Any]) -> Any:
-        if len(stub.bodies) > 2:
-            return TOKEN
-        if fault is None:
+        if len(stub.bodies) <= 2 and fault is None:
             raise ConnectionError  # which breaks the connection
-        return fault
+        return TOKEN if len(stub.bodies) > 2 else fault
 
     stub = ServerStub(respond)
     answered: list[int] = []

@@ -95,18 +95,15 @@ def plan(*budgets: Budget) -> SamplingPlan:
     )
     problems = [Problem(i, None, [], ["0"], {"": PROMPT}) for i in range(PROBLEMS)]
     cells = [Cell("separate", budget) for budget in budgets] + [Cell("unconstrained", Budget(None, None))]
-    return SamplingPlan(
-        problems, [Goal(cell, PROBLEMS, SAMPLES) for cell in cells], setting, independent=False, thinking={}
-    )
+    goals = [Goal(cell, PROBLEMS, SAMPLES) for cell in cells]
+    return SamplingPlan(problems, goals, setting, independent=False, thinking={})
 
 
-def mean_thinking(
-    asked: SamplingPlan, folder: Path, seed: int, kills: int, opaque: bool = False, apart: int = 30
-) -> float:
-    """The mean length of all thoughts without a budget, after so many kills, `apart` calls of the engine each."""
+def mean_thinking(asked: SamplingPlan, folder: Path, seed: int, kills: int, opaque: bool = False) -> float:
+    """The mean length of all thoughts without a budget, after so many kills, 30 calls of the engine each."""
     for left in range(kills, -1, -1):
         with Store.open(folder, {}) as store:
-            after = STEPS * (apart + 0.5) if left else math.inf
+            after = STEPS * 30.5 if left else math.inf
             engine = Imposed(seed_of(seed, store.tokens()), after, opaque)
             try:
                 sample_plan(asked, store, engine, saving=math.inf)

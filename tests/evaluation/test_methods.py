@@ -56,12 +56,10 @@ def concise(prompt_ids: list[int], max_tokens: int) -> Segment:
     ("method", "asked", "kept"),
     [
         ("separate", "8+4", "8+4"),
-        ("separate", "unlimited+4", "unlimited+4"),
         ("separate", "unlimited", None),
         ("truncation", "unlimited+4", None),
         ("s1_as_released", "8+4", "8+20"),
         ("no_thinking", "8+4", "0+4"),
-        ("no_thinking", "unlimited", None),
         ("unconstrained", "8+4", "unlimited"),
         (MIXED, "unlimited+4", "unlimited+4"),
     ],

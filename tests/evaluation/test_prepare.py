@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import huggingface_hub
@@ -11,7 +11,6 @@ from conftest import BASE, options
 from server_stub import ServerStub
 from transformers import AutoTokenizer
 
-import e1_trl
 from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import BudgetInfo, Point
@@ -19,11 +18,10 @@ from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import parse
 from e1_trl.evaluation.command import main
-from e1_trl.evaluation.methods import MethodOptions
 from e1_trl.evaluation.model import Weights
 from e1_trl.evaluation.prepare import Prepared, prepare
 from e1_trl.evaluation.sampling_plan import Problem, SamplingPlan
-from e1_trl.evaluation.store import Store, read_facts
+from e1_trl.evaluation.store import Store
 from e1_trl.report.conditions import Conditions
 from e1_trl.rollout import Segment, Stop
 
@@ -66,29 +64,23 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(
     nano = ("--dataset_name", nano_data)
     long = ("--dataset_name", long_data, "--dataset_split", "train")
     refused = [
-        ("^the method separate: a prompt of .* does not fit the context", (*nano, "--budgets", "2000+16")),
+        ("^a prompt of .* does not fit the context", (*nano, "--budgets", "2000+16")),
         ("^no answer from http://127.0.0.1:9/v1", (*nano, "--base_url", "http://127.0.0.1:9/v1")),
-        ("'x\\+16': 'x' is neither a number", (*nano, "--budgets", "x+16")),
         ("needs thinking_from", ("--dataset_name", tmp_path / "none", "--methods", "mixed")),
         ("thinking_from needs --methods mixed alone", (*nano, "--thinking_from", tmp_path)),
         ("name either a benchmark or a dataset_name", (*nano, "--benchmark", "amc")),
         ("has no chat template", (*nano, "--model", model)),
         ("which has no revision 'v1'", (*nano, "--revision", "v1")),
         ("engine_args sets seed, for which", (*nano, "--engine_args", '{"seed": 1}')),
-        ("request_seeds is about a server", (*nano, "--request_seeds", "false")),
         ("a prompt of 12.. tokens with budget 16.16", long),
         ("the first 1 prompts are all longer", (*long, "--max_problems", 1, "--max_prompt_length", 1000)),
         ("samples is 4, which are all the same at temperature 0", (*nano, "--samples", 4, "--temperature", 0)),
         ("logit_bias is 'x', which is not JSON", (*nano, "--logit_bias", "x")),
-        ('logit_bias has {"Wait": -100}; expected a token id', (*nano, "--logit_bias", '{"Wait": -100}')),
-        ('logit_bias has {"1": "x"}; expected a token id', (*nano, "--logit_bias", '{"1": "x"}')),
-        ('logit_bias has {"1": -101}; expected a token id', (*nano, "--logit_bias", '{"1": -101}')),
+        ('logit_bias is {"Wait": -100}; expected token ids', (*nano, "--logit_bias", '{"Wait": -100}')),
         ("logit_bias names the token 99; the vocabulary has ", (*nano, "--logit_bias", '{"99": -100}')),
-        ("chat_template_kwargs is 'x', which is not", (*nano, "--chat_template_kwargs", "x")),
         ("--livecodebench needs --benchmark livecodebench", (*nano, "--livecodebench", "v5")),
         ("livecodebench is .*; it must be like v5", ("--benchmark", "livecodebench", "--livecodebench", "v5")),
         ("grader is 'programs'; the benchmark amc has", ("--benchmark", "amc", "--grader", "programs")),
-        ("program_prompt is 'deepcoder'; the", ("--benchmark", "leetcode", "--program_prompt", "deepcoder")),
         ("max_tests is 3; the benchmark leetcode has", ("--benchmark", "leetcode", "--max_tests", 3)),
     ]
     for expected, words in refused:
@@ -150,26 +142,17 @@ def test_arguments_of_the_template_the_sampling_and_the_engine_reach_it(
     assert expected.items() <= engine_options(plain).items()
 
 
-def test_another_logit_bias_in_one_folder_is_refused_and_an_older_folder_is_read(
-    nano_data: Path, tmp_path: Path
-) -> None:
+def test_another_logit_bias_in_one_folder_is_refused(nano_data: Path, tmp_path: Path) -> None:
     plain = prepared(nano_data, tmp_path, *AT)
     banned = prepared(nano_data, tmp_path, *AT, "--logit_bias", '{"27": -100, "5": 1.5}')
     assert plain.model.sampling.parameters().keys().isdisjoint({"logit_bias"})
     assert banned.model.sampling.parameters()["logit_bias"] == {5: 1.5, 27: -100.0}
     with Store.open(tmp_path, plain.facts) as store:
         store.bind()
-    with (
-        pytest.raises(StoreError, match=r"with logit_bias = None, this one has \{'5': 1.5, '27': -100.0\}"),
-        Store.open(tmp_path, banned.facts),
-    ):
+    said = r"with logit_bias = None, this one has \{'5': 1.5, '27': -100.0\}"
+    with pytest.raises(StoreError, match=said), Store.open(tmp_path, banned.facts):
         pass
     assert conditions(plain).unlike(conditions(banned)) == ("logit_bias",)
-    older = json.loads((tmp_path / "run.json").read_text())
-    assert older.pop("logit_bias") is None and "logit_bias" not in older["sampling"]
-    (tmp_path / "run.json").write_text(json.dumps(older))
-    with Store.open(tmp_path, plain.facts):
-        assert read_facts(tmp_path) == older
 
 
 def test_a_benchmark_of_the_paper_is_asked_and_sampled_as_in_the_paper_and_says_so(
@@ -210,11 +193,8 @@ def test_an_answer_without_a_budget_takes_no_more_than_the_authors_length_unless
     prompts = [problem.prompts[request] for problem in problems for request in ("", "Think for maximum 16 tokens.")]
     assert len({len(ids) for ids in prompts}) > 1, "prompts of different lengths have answers as long"
     for problem in problems:
-        assert endless(long.plan, problem) == {
-            "unconstrained unlimited": 32_768,
-            "l1_max 16+16": 32_768,
-            "separate 16+16": 33,
-        }
+        lengths = {"unconstrained unlimited": 32_768, "l1_max 16+16": 32_768, "separate 16+16": 33}
+        assert endless(long.plan, problem) == lengths
     assert long.plan.close.context == 32_768 + max(map(len, prompts))
     assert (conditions(long).context, conditions(long).response) == (131_072, 32_768)
 
@@ -252,9 +232,8 @@ def test_titles_and_names_say_the_part_of_a_dataset_and_the_model_at_a_server(tm
 def test_what_is_left_out_for_its_length_is_counted_and_what_repeats(
     long_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    work = prepared(
-        long_data, tmp_path, *AT, "--dataset_split", "train", "--max_prompt_length", 100, "--max_problems", 3
-    )
+    words = (*AT, "--dataset_split", "train", "--max_prompt_length", 100, "--max_problems", 3)
+    work = prepared(long_data, tmp_path, *words)
     assert [problem.index for problem in work.plan.problems] == [1, 3] and work.plan.goals[0].problems == 3
     assert [problem.index for problem, _ in work.plan.places()] == [1]
     assert (conditions(work).problems, conditions(work).max_prompt_length) == (4, 100)
@@ -276,11 +255,6 @@ def test_a_dry_run_shows_the_first_prompt_that_is_kept_and_how_its_answers_are_g
     assert not (tmp_path / "output").exists()
 
 
-def server_of(context: int | None) -> ServerStub:
-    """A server that says of the model m which context it has."""
-    return ServerStub(models=[{"id": "m", "max_model_len": context}])
-
-
 def test_a_question_that_the_tokenizer_loses_is_told(
     nano_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -296,7 +270,7 @@ def test_the_context_of_a_server_is_that_of_the_evaluation(
     def asked(url: str, *more: object) -> Prepared:
         return prepared(nano_data, tmp_path, "--base_url", url, "--served_model_name", "m", *AT, *more)
 
-    with server_of(512) as server:
+    with ServerStub(models=[{"id": "m", "max_model_len": 512}]) as server:
         work = asked(server.url)
         assert work.plan.close.context == work.plan.setting.close.context == conditions(work).context == 512
         assert work.alike["model"] == "m" and asked(server.url, "--name", "other").alike["model"] == "other"
@@ -306,7 +280,7 @@ def test_the_context_of_a_server_is_that_of_the_evaluation(
             f"s1 34, no_thinking 18, unconstrained {512 - longest} (unconstrained has no budget; --methods can leave "
             "it out)"
         )
-        said = "^the method s1: a prompt of .* with budget 480.16 .* does not fit the context of 512 tokens: "
+        said = "^a prompt of .* with budget 480.16 .* does not fit the context of 512 tokens: "
         with pytest.raises(UserError, match=said):
             asked(server.url, "--budgets", "480+16", "--methods", "unconstrained", "s1")
         assert asked(server.url, "--max_model_length", 256).plan.close.context == 256
@@ -317,7 +291,7 @@ def test_the_context_of_a_server_is_that_of_the_evaluation(
         server.shutdown()
     # What has begun goes on with its context, and, where it is whole, without the server.
     assert asked(server.url).facts == work.facts
-    named = ("--base_url", server_of(None).url, "--served_model_name", "m")
+    named = ("--base_url", ServerStub().url, "--served_model_name", "m")
     assert prepared(nano_data, tmp_path / "other", *named, *AT).plan.close.context == 1024
 
 
@@ -330,24 +304,13 @@ def adapter(folder: Path, **settings: object) -> Path:
 
 
 def test_an_adapter_that_would_be_served_wrongly_is_refused(tmp_path: Path) -> None:
-    wrong: list[dict[str, object]] = [
-        {"modules_to_save": ["lm_head"]},
-        {"use_dora": True},
-        {"bias": "all"},
-        {"rank_pattern": {"q_proj": 4}},
-        {"alpha_pattern": {"q_proj": 4}},
-        {"r": 1024},
-        {"base_model_name_or_path": None},
-        {"peft_type": "IA3", "r": None},
-        {"init_lora_weights": "pissa"},
-        {"lora_bias": True},
-        {"alora_invocation_tokens": [1]},
-        {"trainable_token_indices": [1]},
-        {"layer_replication": [[0, 2]]},
-    ]
-    for number, settings in enumerate(wrong):
+    wrong = {"modules_to_save": ["lm_head"], "use_dora": True, "bias": "all", "r": 1024, "lora_bias": True}
+    wrong |= {"rank_pattern": {"q_proj": 4}, "alpha_pattern": {"q_proj": 4}, "base_model_name_or_path": None}
+    wrong |= {"peft_type": "IA3", "init_lora_weights": "pissa", "alora_invocation_tokens": [1]}
+    wrong |= {"trainable_token_indices": [1], "layer_replication": [[0, 2]]}
+    for name, value in wrong.items():
         with pytest.raises(ValueError, match=r"vLLM serves plain LoRA adapters only \(.*\); merge it into its base"):
-            Checkpoint.find(str(adapter(tmp_path / str(number), **settings)), None)
+            Checkpoint.find(str(adapter(tmp_path / name, **{name: value})), None)
     assert Checkpoint.find(str(adapter(tmp_path / "plain", init_lora_weights="gaussian", use_rslora=True)), None).rank
 
 
@@ -361,16 +324,14 @@ def test_an_adapter_takes_tokenizer_and_context_from_its_base_where_it_has_none(
 
 
 def test_weights_are_known_by_all_that_an_engine_reads_and_by_nothing_else(tmp_path: Path) -> None:
+    generation = "generation_config.json"
+    read = {"config.json": "{}", "model.safetensors": "", generation: "{}", "pytorch_model.bin": ""}
     found = []
-    for file in ("config.json", "model.safetensors", "generation_config.json", "pytorch_model.bin"):
-        (tmp_path / file).write_text("{}")
+    later = {"training_args.bin": "", "README.md": ""}
+    for file, text in (*read.items(), (generation, '{"eos_token_id": [1, 2]}'), *later.items()):
+        (tmp_path / file).write_text(text)
         found.append(Checkpoint(str(tmp_path)).fingerprint())
-    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [1, 2]}')
-    found.append(Checkpoint(str(tmp_path)).fingerprint())
-    assert len(set(found)) == 5
-    for file in ("training_args.bin", "README.md"):
-        (tmp_path / file).write_text("later")
-        assert Checkpoint(str(tmp_path)).fingerprint() == found[-1]
+    assert len(set(found)) == 5 and len({*found[4:]}) == 1
 
 
 def test_the_revision_of_a_model_or_an_adapter_on_the_hub_is_the_one_that_is_loaded(
@@ -405,21 +366,8 @@ def test_the_revision_of_a_model_or_an_adapter_on_the_hub_is_the_one_that_is_loa
     assert {"revision": "v1", "tokenizer_revision": "v1"}.items() <= engine_options(work).items()
 
 
-def test_more_gpus_than_there_are_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    words = ["--tensor_parallel_size", "4", "--model", str(BASE), "--benchmark", "aime2024", "--budgets", "16+16"]
-    arguments = parse(words)
-    with pytest.raises(ValueError, match="is 4, and there are 2 GPUs"):
-        Weights(arguments, None, None)  # type: ignore[arg-type]
-
-
-def test_a_methods_option_is_handed_over_and_recorded_but_named_in_two_files_at_most(
-    nano_data: Path, tmp_path: Path
-) -> None:
+def test_a_methods_option_is_handed_over_and_recorded(nano_data: Path, tmp_path: Path) -> None:
     work = prepared(nano_data, tmp_path, *AT, "--s1_waits", 3, "--wait_text", "Hm")
     assert work.plan.setting.options.s1_waits == 3
     assert work.facts["s1_waits"] == 3
     assert conditions(work).options == {"s1_text": r"\boxed{", "wait_text": "Hm", "s1_waits": 3}
-    package = [path.read_text() for path in Path(e1_trl.__path__[0]).rglob("*.py")]
-    for each in fields(MethodOptions):
-        assert sum(each.name in text for text in package) <= 2

@@ -3,8 +3,6 @@
 import json
 import os
 import random
-import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import openai
 import pandas as pd
 import pytest
 import torch
-from conftest import BASE, ROOT, SERVED_CONTEXT, evaluated, evaluation, kill, results, segments, started
+from conftest import BASE, SERVED_CONTEXT, evaluated, kill, results, segments, started
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -59,24 +57,6 @@ def test_killed_at_random_moments_it_resumes_and_ends_the_same(
     assert stored.items() <= segments(killed).items() and segments(killed).keys() == segments(undisturbed).keys()
     assert (killed / "samples.parquet").read_bytes() == (undisturbed / "samples.parquet").read_bytes()
     assert results(killed) == results(undisturbed)
-
-
-@pytest.mark.engine
-@pytest.mark.distributed
-@pytest.mark.slow
-def test_ctrl_c_is_one_line_that_says_what_is_stored(server: openai.OpenAI, nano_data: Path, tmp_path: Path) -> None:
-    sampled = ["--base_url", server.base_url, "--served_model_name", "nano", "--max_model_length", SERVED_CONTEXT]
-    sampled += ["--budgets", "64+16", "--methods", "separate", "--concurrency", 2]
-    command = evaluation(nano_data, tmp_path, *sampled)
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
-        while not segments(tmp_path):
-            assert process.poll() is None
-            time.sleep(0.01)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal sends it, to all in its group
-        _, said = process.communicate()
-    assert process.returncode == 1 and "Traceback" not in said
-    stored = f"segments stored in {tmp_path}: {len(segments(tmp_path)):,}"
-    assert said.splitlines()[-1] == f"e1 eval: interrupted; {stored}; the same command resumes"
 
 
 @pytest.mark.distributed

@@ -5,7 +5,6 @@ import fcntl
 import json
 import resource
 import shutil
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget
 from e1_trl.evaluation.methods import Cell
 from e1_trl.evaluation.sampling_plan import Goal
-from e1_trl.evaluation.store import FILE, SYNC_PAGES, Store, read_facts
+from e1_trl.evaluation.store import FILE, SYNC_PAGES, Store
 from e1_trl.rollout import Stop
 from e1_trl.tree import StoredSegment
 
@@ -32,10 +31,6 @@ def leg(problem: int, start: int = 0, tokens: int = 3) -> StoredSegment:
 def write(folder: Path, *legs: StoredSegment) -> None:
     with Store.open(folder, SETTINGS) as store:
         store.add(legs)
-
-
-def stored(folder: Path) -> set[tuple[object, object]]:
-    return {(problem, start) for problem, _, _, start, _ in segments(folder)}
 
 
 def refused(match: str, folder: Path, settings: Mapping[str, object] = SETTINGS) -> None:
@@ -65,25 +60,8 @@ def test_a_crash_of_the_node_loses_only_the_last_of_what_was_finished(tmp_path: 
         for problem in range(3 * SYNC_PAGES):
             store.add([leg(problem, tokens=1000)])  # a page each
         shutil.copy(ours / FILE, crashed / FILE)
-    assert len(stored(ours)) == 3 * SYNC_PAGES
-    assert len(stored(crashed)) >= 2 * SYNC_PAGES
-
-
-def test_a_damaged_segment_is_reported_and_only_it_is_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    write(tmp_path, *(replace(leg(problem), token_ids=[problem + 7] * 500) for problem in range(3)))
-    file = tmp_path / FILE
-    content = file.read_bytes()
-    ids, others = ((8).to_bytes(4, sys.byteorder) * 100, (80).to_bytes(4, sys.byteorder) * 100)
-    assert ids in content
-    file.write_bytes(content.replace(ids, others, 1))
-    with Store.open(tmp_path, SETTINGS) as store:
-        assert [len(store.segments(problem, 0)) for problem in range(3)] == [1, 0, 1]
-    assert caplog.messages == ["a segment of problem 1, sample 0 is damaged, and sampled again"]
-    write(tmp_path, leg(1))
-    with Store.open(tmp_path, SETTINGS) as store:
-        assert [len(store.segments(problem, 0)) for problem in range(3)] == [1, 1, 1]
-        store._database.execute("UPDATE legs SET stop = 'EOS' WHERE problem = 2")
-        assert [len(store.segments(problem, 0)) for problem in range(3)] == [1, 1, 0], "what says how it ended, too"
+    assert len(segments(ours)) == 3 * SYNC_PAGES
+    assert len(segments(crashed)) >= 2 * SYNC_PAGES
 
 
 @pytest.mark.parametrize("damage", ["truncated", "other"])
@@ -91,13 +69,10 @@ def test_a_damaged_database_is_one_line_that_says_what_to_do(tmp_path: Path, dam
     write(tmp_path, *(leg(problem, tokens=500) for problem in range(100)))
     file = tmp_path / FILE
     file.write_bytes({"truncated": file.read_bytes()[:-50_000], "other": b"no database" * 1000}[damage])
-    with (
-        pytest.raises(StoreError, match=r"segments\.sqlite is damaged .*\.recover.* sampled again$") as error,
-        Store.open(tmp_path, SETTINGS) as store,
-    ):
+    said = r"^cannot use .*segments\.sqlite: .*\.recover.* sampled again$"
+    with pytest.raises(StoreError, match=said), Store.open(tmp_path, SETTINGS) as store:
         for problem in range(100):
             store.segments(problem, 0)
-    assert "\n" not in str(error.value)
 
 
 def test_settings_bind_from_when_sampling_begins_whatever_becomes_of_the_segments(tmp_path: Path) -> None:
@@ -127,27 +102,11 @@ def test_samples_without_their_settings_are_not_taken_for_those_of_others(tmp_pa
 
 
 def test_a_folder_of_another_format_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
-    (tmp_path / "segments").mkdir()  # as the format before this one had it
     (tmp_path / ".in_use").touch()
     (tmp_path / "run.json").write_text(json.dumps({**SETTINGS, "format": 3, "trl": "1"}))
     before = sorted(tmp_path.iterdir())
     refused("format = 3, this one has 4; name another folder", tmp_path)
     assert sorted(tmp_path.iterdir()) == before
-
-
-@pytest.mark.parametrize("torn", ["", "{", "7", "{}", "[]"])
-def test_torn_settings_are_one_line_that_says_what_to_do(tmp_path: Path, torn: str) -> None:
-    with Store.open(tmp_path, SETTINGS) as store:
-        store.bind()
-        store.add([leg(0)])
-    (tmp_path / "run.json").write_text(torn)
-    said = r"run\.json, which says how the samples were drawn, cannot be read .*; name another folder"
-    refused(said, tmp_path)
-    with pytest.raises(StoreError, match=said):
-        read_facts(tmp_path)
-    (tmp_path / "run.json").unlink()
-    with Store.open(tmp_path, SETTINGS) as store:
-        assert store.count() == 1
 
 
 def test_a_full_disk_is_one_line_and_loses_nothing_written(tmp_path: Path) -> None:
@@ -161,9 +120,9 @@ def test_a_full_disk_is_one_line_and_loses_nothing_written(tmp_path: Path) -> No
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "\n" not in str(error.value)
-    assert stored(tmp_path) == {(0, 0)}
+    assert {place[0] for place in segments(tmp_path)} == {0}
     write(tmp_path, large)
-    assert stored(tmp_path) == {(0, 0), (1, 0)}
+    assert {place[0] for place in segments(tmp_path)} == {0, 1}
 
 
 def test_a_folder_in_use_is_refused_to_a_second_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,11 +150,6 @@ def test_the_goals_that_have_been_reached_are_remembered_in_order(tmp_path: Path
         store.reach(goals)
     with Store.open(tmp_path, SETTINGS) as store:
         assert store.goals() == goals
-        store._database.execute("UPDATE cells SET method = 'engine_native' WHERE method = 'truncation'")
-        with pytest.raises(
-            StoreError, match=r"answers of commit def .*unknown method 'engine_native'.*; name another folder"
-        ):
-            store.goals()
 
 
 def test_grades_are_remembered_but_for_those_that_a_busy_machine_may_give(tmp_path: Path) -> None:

@@ -32,14 +32,11 @@ from experiments.table1.ratings import Attempts, Contest, Standing, Standings, o
         (WITH_POINTS, {"C": [False] * 8 + [True]}, (0, 0), 400, 0),
         # Rank 0: every rating is expected to be behind that, up to 99 over the best participant's.
         (WITH_POINTS, {"A": FIRST, "B": FIRST, "C": FIRST}, (3000, 0), 0, 1099),
-        # 1501 and more would have rank 0, 1500 as many as the best hundred: x ≤ 301 / 99, 1000 + 193.2, but see above.
-        (WITH_POINTS, {"C": FIRST}, (1500, 0), 100, 1099),
         # 10 of penalty for each of two failed attempts: behind the hundred with as much, before those with 30.
         (WITHOUT, {"A": SECOND, "B1": SECOND}, (2, 20), 200, 1001),
         (WITHOUT, {"A": FIRST, "B2": SECOND}, (2, 10), 0, 1099),
-        # 40 is more than 30: rank 300. One success alone has 20, which is more than 5: rank 400.
+        # 40 is more than 30: rank 300.
         (WITHOUT, {"A": THIRD, "B2": THIRD}, (2, 40), 300, 811),
-        (WITHOUT, {"A": THIRD, "B1": NEVER}, (1, 20), 400, 0),
     ],
 )
 def test_a_contest_is_rated_as_by_hand(
@@ -137,10 +134,9 @@ def test_standings_are_read_as_they_were_written(tmp_path: Path) -> None:
     written = Standings({-5: 1, 1500: 3}, {1: WITH_POINTS, 2: WITHOUT})
     written.write(file)
     assert Standings.read(file) == written
-    for text in ("", "[]", '{"contests": [{"id": 1}]}'):
-        file.write_text(text)
-        with pytest.raises(ValueError, match=r"standings.json is no file of standings, as .*elo` writes it: "):
-            Standings.read(file)
+    file.write_text('{"contests": [{"id": 1}]}')
+    with pytest.raises(ValueError, match=r"standings.json is no file of standings, as .*elo` writes it: "):
+        Standings.read(file)
 
 
 NAMES = ["1A", "1B", "2A", "2/B1", "3A", "1Z"]

@@ -13,8 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from fabricated import CONDITIONS, cell, stored
-from pages import HOSTILE, SOLVED, evaluated, report, thought
+from fabricated import CONDITIONS, HOSTILE, SOLVED, cell, evaluated, report, stored, thought
 
 from e1_trl.errors import UserError
 from e1_trl.report import page
@@ -53,7 +52,7 @@ def trained(folder: Path, parts: Sequence[str] = ("think", "</think>", "<b>so</b
     for step in (1, 11, 21):
         rows = {"step": step, "prompt": [f"Q{step}", f"R{step}"], "thinking_end": "forced", "thinking_tokens": 8}
         rows |= {"solution_tokens": 2, "solution_truncated": [False, True], "advantage": [1.0, -1.0]}
-        rows |= columns | ({"parts": [list(parts)] * 2} if parts else {})
+        rows |= {"parts": [list(parts)] * 2, **columns}
         pd.DataFrame(rows).to_parquet(folder / "completions" / f"completions_{step:05d}.parquet")
     return folder
 
@@ -230,9 +229,3 @@ def test_a_recipes_own_advantages_are_shown_in_place_of_trls(tmp_path: Path) -> 
     folder = trained(tmp_path / "run", thinking_advantage=[0.5, -0.25], solution_advantage=[0.5, 0.0])
     (_, rollouts), *_ = TrainingLog.read(folder).rollouts(3, 2)
     assert [each["facts"].rpartition("advantage ")[2] for each in rollouts] == ["+0.50", "-0.25 and +0.00"]
-
-
-def test_rollouts_of_another_version_are_refused_in_one_line(tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", parts=())
-    with pytest.raises(UserError, match=r".*completions_00001.parquet has no column parts: another version"):
-        report(tmp_path, "--training", str(run))

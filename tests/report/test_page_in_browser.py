@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fabricated import stored
-from pages import HOSTILE, SOLVED, STEPS, evaluated, report, thought
+from fabricated import HOSTILE, SOLVED, STEPS, evaluated, report, stored, thought
 from test_page import trained
 
 from e1_trl.report.command import main
@@ -38,11 +37,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def usual(folder: Path) -> Path:
     return report(folder / "usual", "--training", str(trained(folder / "run")))
-
-
-@pytest.fixture(scope="module")
-def hostile(folder: Path) -> Path:
-    return report(folder / "hostile", texts=HOSTILE, e1=(99,) * len(HOSTILE))
 
 
 @pytest.fixture(scope="module")
@@ -130,12 +124,7 @@ def test_the_cut_moves_through_one_thought_and_the_solution_changes_with_it(usua
 def test_one_look_at_the_grid_tells_who_needs_which_budget(usual: Path, opened: Open) -> None:
     page = opened(usual)
     rows = page.locator("#grid tbody tr").all_inner_texts()
-    assert [row.split() for row in rows] == [
-        [*"0✗✗✗✗✓✓✓✓"],  # base never, e1 at once
-        [*"1✗✗✓✓✗✓✓✓"],
-        [*"2✗✗✗✗✗✗✗✗"],
-        [*"3✗✓✓✓✗✗✓✓"],
-    ]
+    assert ["".join(row.split()) for row in rows] == ["0✗✗✗✗✓✓✓✓", "1✗✗✓✓✗✓✓✓", "2✗✗✗✗✗✗✗✗", "3✗✓✓✓✗✗✓✓"]
     page.get_by_label("3, base, 16+8: right").click()
     settled(page)
     assert address(page) == "#p=3&b=16+8" and shown(page, "#problem-title") == ["Problem 3 "]
@@ -207,7 +196,8 @@ def test_rollouts_of_the_training_are_shown_step_by_step(usual: Path, opened: Op
     assert page.locator("#rollouts b").count() == 0
 
 
-def test_what_a_model_has_written_stays_text(hostile: Path, opened: Open) -> None:
+def test_what_a_model_has_written_stays_text(folder: Path, opened: Open) -> None:
+    hostile = report(folder / "hostile", texts=HOSTILE, e1=(99,) * len(HOSTILE))
     page = opened(hostile, viewport={"width": 400, "height": 800})
     for i, text in enumerate(HOSTILE):
         page.evaluate(f"location.hash = '#p={i}&b=8'")

@@ -1,5 +1,7 @@
 """What the pictures show, read off the figures."""
 
+from itertools import product
+
 import pandas as pd
 import pytest
 from fabricated import cell, right
@@ -15,9 +17,8 @@ def rows(*cells: pd.DataFrame) -> list[Row]:
 
 
 def models(*methods: str, of: tuple[str, ...] = ("base", "e1")) -> list[Row]:
-    limited = [
-        cell(right(n, 10), t, model=m, method=method) for m in of for method in methods for t, n in BUDGETS.items()
-    ]
+    cells = product(of, methods, BUDGETS.items())
+    limited = [cell(right(n, 10), t, model=model, method=method) for model, method, (t, n) in cells]
     return rows(*limited, *(cell(right(10, 10), None, None, model=m, method="unconstrained") for m in of))
 
 
@@ -45,10 +46,8 @@ def test_a_budget_of_nothing_or_of_anything_has_no_place_and_two_solution_budget
     assert [line.get_linestyle() for line in axis.lines] == ["-", "--"]
     both = rows(*(cell(right(1, 2), t, s, thinking_tokens=t) for s in (8, 32) for t in (16, 32)))
     (axis,) = pictures.over_tokens(both).axes
-    assert [(line.get_label(), len(line.get_xdata())) for line in axis.lines] == [
-        ("m, 8 to answer", 2),
-        ("m, 32 to answer", 2),
-    ]
+    drawn = [(line.get_label(), len(line.get_xdata())) for line in axis.lines]
+    assert drawn == [("m, 8 to answer", 2), ("m, 32 to answer", 2)]
 
 
 def test_names_are_drawn_as_they_are() -> None:

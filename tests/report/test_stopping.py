@@ -81,13 +81,6 @@ def test_solutions_that_go_on_after_a_natural_close_too_are_no_escape() -> None:
     assert found.escape_ratio == [0.5, 0, 0.25]
 
 
-def test_what_cannot_be_compared_has_no_agreement_and_one_budget_no_choice() -> None:
-    (found,) = stopping(thoughts(), votes=False)
-    assert [rule.name for rule in found.rules] == ["largest budget", "oracle"]
-    assert not stopping(cell([[True], [False]], 8), votes=True)
-    assert not stopping(cell([[True], [False]], None, None), votes=True)
-
-
 def test_thoughts_that_were_answered_at_every_budget_count_and_solution_budgets_stay_apart() -> None:
     table = thoughts()
     table = table[(table["problem"] < 2) | (table["thinking_budget"] < 32)]  # two were not asked at the last
@@ -114,6 +107,10 @@ def test_an_empty_answer_agrees_with_no_right_one() -> None:
 
 
 def test_thoughts_sampled_for_each_budget_or_answered_at_one_say_nothing() -> None:
+    (found,) = stopping(thoughts(), votes=False)
+    assert [rule.name for rule in found.rules] == ["largest budget", "oracle"], "no agreement"
+    for budgets in ((8, 8), (None, None)):
+        assert not stopping(cell([[True], [False]], *budgets), votes=True)
     table = thoughts()
     table.loc[(table["problem"] == 3) & (table["thinking_budget"] == 32), "thinking_tokens"] = 9  # was closed after 12
     assert not stopping(table, votes=True)
@@ -126,6 +123,5 @@ def test_thoughts_sampled_for_each_budget_or_answered_at_one_say_nothing() -> No
 def test_evaluations_that_are_reported_together_share_no_thoughts() -> None:
     small, middle, large = (cell([[True], [False]], budget) for budget in BUDGETS)
     assert not stopping(join([small, middle.assign(seed=8)]), votes=True)
-    assert [each.budgets for each in stopping(join([pd.concat([small, middle]), large]), votes=True)] == [
-        ["8+8", "16+8"]
-    ]
+    (found,) = stopping(join([pd.concat([small, middle]), large]), votes=True)
+    assert found.budgets == ["8+8", "16+8"]

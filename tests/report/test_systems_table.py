@@ -49,9 +49,8 @@ def answers(method: str, budget: int | None, right: int, length: int = 9) -> pd.
 @pytest.fixture
 def folders(tmp_path: Path) -> tuple[Path, Path]:
     """Of evaluations in which a larger budget is right more often, with whole thoughts from 18 tokens on."""
-    forced = [
-        answers("separate", budget, min(at, PROBLEMS), 9 if budget == 9 else 14) for at, budget in enumerate(THINKING)
-    ]
+    rights = {budget: min(at, PROBLEMS) for at, budget in enumerate(THINKING)}
+    forced = [answers("separate", budget, right, 9 if budget == 9 else 14) for budget, right in rights.items()]
     cut = [answers("truncation", budget, 0) for budget in THINKING]
     others = [answers("no_thinking", 0, 1, 0), answers("unconstrained", None, 4, 14)]
     return stored(tmp_path / "test", *forced, *cut, *others), stored(tmp_path / "validation", *forced[::-1])
@@ -81,10 +80,8 @@ def test_a_row_has_the_means_of_its_answers(folders: tuple[Path, Path]) -> None:
 
 
 def test_what_is_asked_in_the_prompt_counts_for_its_budget(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    asked = [
-        stored(tmp_path / str(budget), answers("separate", budget, 4), answers("truncation", budget, 2))
-        for budget in THINKING
-    ]
+    cells = {budget: (answers("separate", budget, 4), answers("truncation", budget, 2)) for budget in THINKING}
+    asked = [stored(tmp_path / str(budget), *own) for budget, own in cells.items()]
     model = tmp_path / "model"
     model.mkdir()
     log = [{"step": 1, "learning_rate": 1e-05}, {"step": 2, "learning_rate": 5e-05}, {"train_runtime": 1.23456}]
@@ -108,9 +105,8 @@ def test_references_are_what_the_shortest_thought_reaches() -> None:
     assert found["best guess"] == [1 / 3, 1, 1, 1, 1, 1]  # A is passed, and C and D are as likely as B
     choice = Choice((3, 9, 6), ((4, 7), (1, 0), ()))
     found = references(BEST_OF, [choice.problem])
-    assert found["random guess"] == [1 / 3, 1, 1, 1, 1, 1] and found["best guess"][0] == pytest.approx(
-        max(choice.left(choice.concise[:9]).values())
-    )
+    best = max(choice.left(choice.concise[:9]).values())
+    assert found["random guess"] == [1 / 3, 1, 1, 1, 1, 1] and found["best guess"][0] == pytest.approx(best)
 
 
 def test_documents_are_made_of_the_rows(
@@ -141,9 +137,7 @@ def test_documents_are_made_of_the_rows(
     assert "\n1 of 35 recipes have their row.\n" in document.DOCUMENT.read_text()
     command.add([{**base, "miniature": "best_of", "area_at": {"0.25": 0.3}}])
     assert len(document.read()) == 6 and len(document.read("best_of")) == 1
-    assert (
-        "| 1 | base | 58.3% | " in document.DOCUMENT.read_text() and "after 25% of the" in document.DOCUMENT.read_text()
-    )
+    assert all(part in document.DOCUMENT.read_text() for part in ("| 1 | base | 58.3% | ", "after 25% of the"))
     for page in (document.PAGES[name] for name in (FIRST_ZERO.name, BEST_OF.name)):
         assert Path(f"docs/results/{page}.png").stat().st_size > 10_000
         assert "## Trainings" in Path(f"docs/results/{page}.md").read_text()
@@ -188,11 +182,6 @@ def test_rates_are_compared_over_the_seeds_that_they_share() -> None:
     assert ranked == [*e1, *kimi, ("lead at 0.0002", 42), ("base", 17), ("gfpo", 42), ("gfpo", 43)]
 
 
-def test_a_rate_is_left_out_of_a_name_and_whether_a_length_was_asked_for_is_not() -> None:
-    assert plain("l1_exact at 5e-05, not asked") == plain("l1_exact, not asked") == "l1_exact, not asked"
-    assert plain("l1_exact at 5e-05") == "l1_exact"
-
-
 @pytest.mark.parametrize("recipe", sorted(command.RECIPES.rglob("*.yaml")), ids=lambda file: file.stem)
 def test_every_system_is_a_recipe_that_can_be_trained(recipe: Path, tmp_path: Path) -> None:
     command.check(recipe)
@@ -234,6 +223,8 @@ def test_a_row_has_one_name_however_its_rate_is_written() -> None:
     recipe, miniature = command.RECIPES / "forks_mean.yaml", command.MINIATURES["best_of"]
     assert command.other_rate(recipe, miniature, "0.0001") is None  # the recipe's own
     assert command.other_rate(recipe, miniature, "5e-5") == "5e-5"
+    assert plain("l1_exact at 5e-05, not asked") == plain("l1_exact, not asked") == "l1_exact, not asked"
+    assert plain("l1_exact at 5e-05") == "l1_exact"
 
 
 def test_a_row_that_fails_is_named_and_the_others_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
