@@ -163,6 +163,8 @@ class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
             )
         if self.thinking_from is not None and self.methods != [MIXED]:
             raise UserError(f"thinking_from needs --methods mixed alone, whose rows it names; it is {self.methods}")
+        if len({model.folder for model in self.models}) < len(self.model):  # the second would be refused hours later
+            raise UserError(f"two of the models have one name: {' '.join(map(str, self.models))}")
         if (self.benchmark is None) == (self.dataset_name is None):
             raise UserError("name either a benchmark or a dataset_name")
         if self.benchmark is not None:

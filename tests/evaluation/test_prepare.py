@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import huggingface_hub
@@ -11,6 +11,7 @@ from conftest import BASE, options
 from server_stub import ServerStub
 from transformers import AutoTokenizer
 
+import e1_trl
 from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import BudgetInfo, Point
@@ -18,6 +19,7 @@ from e1_trl.checkpoints.checkpoint import Checkpoint
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import parse
 from e1_trl.evaluation.command import main
+from e1_trl.evaluation.methods import MethodOptions
 from e1_trl.evaluation.model import Weights
 from e1_trl.evaluation.prepare import Prepared, prepare
 from e1_trl.evaluation.sampling_plan import Problem, SamplingPlan
@@ -366,8 +368,13 @@ def test_the_revision_of_a_model_or_an_adapter_on_the_hub_is_the_one_that_is_loa
     assert {"revision": "v1", "tokenizer_revision": "v1"}.items() <= engine_options(work).items()
 
 
-def test_a_methods_option_is_handed_over_and_recorded(nano_data: Path, tmp_path: Path) -> None:
+def test_a_methods_option_is_handed_over_and_recorded_but_named_in_two_files_at_most(
+    nano_data: Path, tmp_path: Path
+) -> None:
     work = prepared(nano_data, tmp_path, *AT, "--s1_waits", 3, "--wait_text", "Hm")
     assert work.plan.setting.options.s1_waits == 3
     assert work.facts["s1_waits"] == 3
     assert conditions(work).options == {"s1_text": r"\boxed{", "wait_text": "Hm", "s1_waits": 3}
+    package = [path.read_text() for path in Path(e1_trl.__path__[0]).rglob("*.py")]
+    for each in fields(MethodOptions):
+        assert sum(each.name in text for text in package) <= 2
