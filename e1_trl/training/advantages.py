@@ -158,8 +158,6 @@ def _check(advantage: Advantage, args: E1Config, rewards: Sequence[Reward]) -> N
     forks = args.budgets.forks
     if function is gfpo and not 2 <= (keep := getattr(advantage, "keywords", {}).get("keep", 0)) < args.num_generations:
         raise UserError(f"{said} keeps {keep} of num_generations {args.num_generations}; keep two or more, and fewer")
-    if function in (per_fork, brpo) and args.importance_sampling_level == "sequence":
-        raise UserError(f"importance_sampling_level sequence would average the two advantages of {said}; use token")
     if function in BY_FORK and forks == 1:
         raise UserError(f"{said} compares forks of a thought: thinking_budget: {FORMS[nested]}")
     if function in (per_fork, brpo) and args.num_generations < 2 * forks:

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from fractions import Fraction
 from pathlib import Path
@@ -13,7 +13,6 @@ from accelerate.utils import is_peft_model
 from safetensors import safe_open
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainerCallback, TrainerState
-from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.utils import cached_file
@@ -101,34 +100,21 @@ def generation_of(args: GRPOConfig) -> tuple[int, Fraction]:
     return args.generation_batch_size, Fraction(args.generation_batch_size * args.num_iterations, rows)
 
 
-class TokenLimit(TrainerCallback, ExportableState):
+class TokenLimit(TrainerCallback):
     """Ends a training at the first logged step by which `tokens` were generated; `None` is no limit.
 
     Budgets change the cost of a step, so trainings are compared by tokens. As at `max_steps`, an evaluation and a
     checkpoint follow if their strategy is `steps`; by epochs they follow anyway. A finished training that resumes ends
-    at once, at `max_steps` too, which Transformers compares only after a step. With another generation batch it is
-    refused, since logged means would be counted by the wrong one.
+    at once, at `max_steps` too, which Transformers compares only after a step.
     """
 
     def __init__(self, tokens: int | None):
         self.tokens = tokens
-        self.generation = ""
-
-    def state(self) -> dict[str, Any]:
-        """Return the size of a generation, which Transformers saves."""
-        return {"args": {"tokens": self.tokens}, "attributes": {"generation": self.generation}}
 
     def _is_reached(self, args: GRPOConfig, state: TrainerState) -> bool:
         return self.tokens is not None and generated_tokens(state.log_history, *generation_of(args)) >= self.tokens
 
     def on_train_begin(self, args: GRPOConfig, state: TrainerState, control: Any, **_: Any) -> None:
-        rollouts, steps = generation_of(args)
-        self.generation = f"{rollouts} rollouts for {steps} steps"
-        saved = state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).get("generation")
-        if self.tokens is not None and state.global_step and saved not in (None, "", self.generation):
-            raise UserError(f"max_generated_tokens counts generations of {saved}; this run has {self.generation}")
-        self.generation = saved or self.generation  # the first stays, if one without a limit follows
-        state.stateful_callbacks[type(self).__name__] = self.state()
         control.should_training_stop |= state.global_step >= state.max_steps or self._is_reached(args, state)
 
     def on_log(self, args: GRPOConfig, state: TrainerState, control: Any, **_: Any) -> None:
@@ -155,27 +141,12 @@ class RewardState(TrainerCallback, ExportableState):
         return {"args": {}, "attributes": {name: deepcopy(reward.memory) for name, reward in self.rewards.items()}}
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
-        for name, memory in self._saved(state).items():
+        saved = state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {})
+        for name in saved.keys() & self.rewards.keys():  # rewards of equal name and place
             self.rewards[name].memory.clear()
-            self.rewards[name].memory.update(memory)
+            self.rewards[name].memory.update(saved[name])
         # Transformers looks it up at every save, and a resumed checkpoint may have none.
         state.stateful_callbacks[type(self).__name__] = self.state()
-
-    def check(self, checkpoint: str, keys: Collection[str]) -> None:
-        """Raise a `UserError` if a reward remembers problems, none of which has one of these keys."""
-        saved = self._saved(TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME)))
-        for name, memory in saved.items():
-            problems = memory.get("problems")
-            if isinstance(problems, dict) and problems and problems.keys().isdisjoint(keys):
-                raise UserError(
-                    f"{checkpoint}: its reward {name.partition(' ')[2]} remembers {len(problems)} problems, none of "
-                    "which is in the dataset; resume with the dataset that it was trained on, or start again"
-                )
-
-    def _saved(self, state: TrainerState) -> dict[str, dict[str, Any]]:
-        """Return the saved memory of rewards with equal name and place."""
-        saved = state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {})
-        return {name: memory for name, memory in saved.items() if name in self.rewards}
 
 
 class MasterWeights(TrainerCallback):

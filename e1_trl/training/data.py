@@ -4,7 +4,6 @@ Knows nothing about models, engines or how answers are graded.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
@@ -15,8 +14,7 @@ from trl import DatasetMixtureConfig, get_dataset
 from e1_trl.errors import UserError
 from e1_trl.problems.benchmarks import find_benchmark
 from e1_trl.problems.load import load_benchmark, load_problems, make_problems
-from e1_trl.problems.prompts import MEASURED
-from e1_trl.problems.selection import decontaminate, named_in
+from e1_trl.problems.selection import decontaminate
 from e1_trl.problems.source import file_suffix, whole
 from e1_trl.training.beforehand import check_datasets
 from e1_trl.training.budgets import RolloutKey, Schedule, key_of
@@ -52,8 +50,6 @@ def load(
         train = decontaminate(train, evaluation, benchmark or f"the split {script_args.dataset_test_split!r}")
     for other in script_args.decontaminate:
         train = decontaminate(train, load_benchmark(other, script_args)[0], other)
-    if any(MEASURED in dataset.column_names for dataset in (train, evaluation) if dataset is not None):
-        raise UserError(f"the dataset's column {MEASURED!r} has the name of one of ours; rename it")
     train = with_targets(train, script_args.target, script_args.target_prompt, args.seed)
     if evaluation is not None and not args.eval_budgets:  # which are lengths already
         evaluation = with_targets(evaluation, script_args.target, script_args.target_prompt, args.seed)
@@ -95,24 +91,15 @@ def read_split(
     Raises:
         UserError: the recipe names no dataset, or contradicts itself; or its dataset does not exist, or cannot be read.
     """
-    if script_args.exclude:
-        named_in(Path(script_args.exclude))  # before gigabytes are loaded
     name = script_args.dataset_name
     config = script_args.dataset_config
     if not mixture.datasets:
-        if mixture.test_split_size is not None:
-            raise UserError(
-                f"test_split_size is {mixture.test_split_size}, which splits what stands under datasets; name the "
-                "dataset there, or remove it"
-            )
         if name is None:
             raise UserError("the recipe must name a dataset (dataset_name, or several under datasets)")
         return load_problems(name, split, script_args, config, need_answers)
     if name is not None or config is not None:
         both = "dataset_config" if name is None else "dataset_name"
         raise UserError(f"the recipe has both datasets and {both}; remove one of them")
-    if mixture.streaming:
-        raise UserError("streaming is true; problems are checked before training, so they must be loaded")
     set_seed(seed)  # TRL draws the test split without one, so every process and every resumed run would differ
     try:
         splits = get_dataset(mixture)

@@ -43,7 +43,7 @@ class E1ScriptArguments(RecipeArguments, ScriptArguments):
     `dataset_name` is a Hub id, a local file or a folder, see `e1_trl.problems.load`; TRL's `datasets:` mixes several.
 
     Raises:
-        UserError: a field has no effect here, or contradicts the grader.
+        UserError: a reward contradicts the grader.
     """
 
     def __post_init__(self) -> None:
@@ -52,10 +52,6 @@ class E1ScriptArguments(RecipeArguments, ScriptArguments):
             raise UserError(
                 f"the reward format looks for a box, which no answer of {self.grader} has; remove it from reward_funcs"
             )
-        if self.dataset_streaming:
-            raise UserError("dataset_streaming is true; problems are checked before training, so they must be loaded")
-        if self.ignore_bias_buffers:
-            raise UserError("ignore_bias_buffers is true; it has no effect on GRPO, remove it")
 
 
 @dataclass(frozen=True)

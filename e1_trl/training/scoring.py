@@ -8,12 +8,10 @@ import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from importlib.util import find_spec
 from typing import Any
 
 import torch
-from transformers import AttentionInterface, PreTrainedModel
-from transformers.utils import is_kernels_available
+from transformers import PreTrainedModel
 from transformers.utils.generic import is_flash_attention_requested
 
 from e1_trl.errors import UserError
@@ -69,21 +67,6 @@ def layout_of(model: PreTrainedModel, padding_free: bool, aux_loss: bool) -> tup
             return Layout.TRIMMED, "the model does not pass the bounds of packed rows to its attention"
         return Layout.PACKED, "flash attention gets the bounds of rows"
     return Layout.TRIMMED, "without flash attention, packed rows would need a mask"
-
-
-def check_attention(name: str | None) -> None:
-    """Raise a `UserError` if this machine lacks an `attn_implementation`."""
-    if name is None:
-        return
-    known = ["eager", *(each for each in AttentionInterface().valid_keys() if "|" not in each)]
-    if "/" not in name and name not in known:
-        raise UserError(
-            f"attn_implementation is {name!r}; it must be one of {', '.join(known)}, or a kernel on the "
-            "Hub, as kernels-community/flash-attn2"
-        )
-    of_the_hub = "/" in name or ("flash" in name and not find_spec("flash_attn"))
-    if of_the_hub and not is_kernels_available():
-        raise UserError(f"attn_implementation is {name!r}, whose package is not installed; {VARLEN} needs none")
 
 
 @contextmanager

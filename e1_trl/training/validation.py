@@ -4,39 +4,21 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy
+from transformers.trainer_utils import IntervalStrategy
 
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.budget import Budget
-from e1_trl.errors import UserError
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.progress import BUDGET
 from e1_trl.training.trainer import E1Trainer
 
 logger = logging.getLogger(__name__)
-
-
-class BestCheckpoint(TrainerCallback):
-    """Finds the best checkpoint of a resumed training in `output_dir`, wherever that was when it was saved.
-
-    Transformers forgets one that is gone, and a finished training would end with its last weights in place of the best.
-    """
-
-    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        if state.best_global_step is None or state.best_model_checkpoint is not None:
-            return
-        best = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
-        if best.is_dir():
-            state.best_model_checkpoint = str(best)
-        elif args.load_best_model_at_end:
-            raise UserError(f"load_best_model_at_end is true, and the best checkpoint, {best}, is gone")
 
 
 @dataclass(eq=False)

@@ -237,8 +237,6 @@ def test_the_functions_themselves_are_checked_as_recipes_are() -> None:
     for advantage, message in refused:
         with pytest.raises(UserError, match=message):
             check_advantage(asked(), advantage, [])
-    with pytest.raises(UserError, match="would average the two advantages of the advantage per_fork"):
-        check_advantage(asked(4, importance_sampling_level="sequence"), per_fork, [])
 
 
 def test_advantages_of_a_part_alike_are_taken_with_ratios_of_sequences() -> None:

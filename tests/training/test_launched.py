@@ -1,18 +1,14 @@
 """A recipe and the launcher's configuration that contradict each other, before anything is loaded."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from accelerate import DeepSpeedPlugin
 from conftest import NANO, ROOT
 
 from e1_trl.errors import UserError
 from e1_trl.train import main
 from e1_trl.training.config import E1Config
-from e1_trl.training.launched import check_launcher
 
 
 def config(**fields: Any) -> E1Config:
@@ -22,11 +18,13 @@ def config(**fields: Any) -> E1Config:
 @pytest.mark.parametrize(
     ("launchers", "fields", "said"),
     [
-        ("bf16", {"fp16": True, "bf16": False}, r"is fp16 in the recipe \(fp16: true, bf16: false\) and bf16 in the A"),
-        ("fp16", {}, r"is bf16 in the recipe \(fp16: false, bf16: true\) and fp16 in the Accelerate configuration"),
-        ("bf16", {"bf16": False}, r"is no in the recipe \(fp16: false, bf16: false\) and bf16 in the Accelerate conf"),
-        ("no", {"fp16": True, "bf16": True}, "fp16 and bf16 are both true"),
-        ("no", {"fp16": True}, "fp16 is true and use_cpu is true: only GPUs compute in fp16"),
+        (
+            "bf16",
+            {"fp16": True, "bf16": False},
+            r"is fp16 in the recipe \(fp16, bf16\) and bf16 in the Accelerate conf",
+        ),
+        ("fp16", {}, r"is bf16 in the recipe \(fp16, bf16\) and fp16 in the Accelerate configuration"),
+        ("bf16", {"bf16": False}, r"is no in the recipe \(fp16, bf16\) and bf16 in the Accelerate configuration"),
     ],
 )
 def test_precisions_that_contradict_each_other_are_refused(
@@ -44,17 +42,12 @@ def test_a_launcher_without_a_precision_leaves_it_to_the_recipe(monkeypatch: pyt
         assert config(**fields).mixed_precision == ("bf16" if fields.get("bf16", True) else "no")
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="PyTorch uses its GPUs")
 def test_gpus_that_pytorch_cannot_use_are_named_before_transformers_looks_for_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\necho 81559, 4, 580.95.05\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("e1_trl.training.config.gpu_fault", lambda: "the driver is too old")
     for bf16 in (True, False):
-        with pytest.raises(UserError, match=r"^nvidia-smi lists 1 GPUs with driver 580.95.05, and PyTorch [^\n]*$"):
+        with pytest.raises(UserError, match=r"^the driver is too old$"):
             config(use_cpu=False, bf16=bf16)
     config(bf16=False)
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
@@ -79,22 +72,3 @@ def test_accelerates_own_launcher_does_not_change_the_recipes_batch_either(tmp_p
 def test_one_process_alone_needs_no_group_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert config(bf16=False, ddp_backend="gloo").ddp_backend is None
-
-
-def test_deepspeeds_configuration_is_held_against_the_recipe() -> None:
-    args = config(bf16=False, gradient_accumulation_steps=4)
-    args.deepspeed_plugin = DeepSpeedPlugin(zero_stage=2, gradient_accumulation_steps=8, gradient_clipping=0.5)
-    said = (
-        "^gradient_accumulation_steps=4 in the recipe, gradient_accumulation_steps=8 in DeepSpeed's; "
-        r"max_grad_norm=1\.0 in the recipe, gradient_clipping=0\.5 in DeepSpeed's \(deepspeed_config of [^\n]*$"
-    )
-    with pytest.raises(UserError, match=said):
-        check_launcher(args)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="PyTorch uses its GPUs")
-def test_processes_that_would_each_train_alone_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
-    with pytest.raises(UserError, match=r"^the launcher started 2 processes, and each would train alone: [^\n]*$"):
-        config(bf16=False)

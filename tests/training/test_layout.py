@@ -1,15 +1,13 @@
-"""Models that are padded, trimmed or packed, and attention that is not installed."""
+"""Models that are padded, trimmed or packed."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from test_config import config
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
-from e1_trl.training.config import ModelFacts
-from e1_trl.training.scoring import Layout, check_attention, layout_of
+from e1_trl.training.scoring import Layout, layout_of
 
 
 def made(model: Callable[[Any], PreTrainedModel], config: Any) -> PreTrainedModel:
@@ -52,25 +50,3 @@ def test_the_layout_follows_from_the_attention_and_the_switch() -> None:
     for flash in ("flash_attention_2", "flash_attention_3", "kernels-community/flash-attn2", "varlen"):
         model.config._attn_implementation = flash
         assert layout_of(model, padding_free=True, aux_loss=False)[0] is Layout.PACKED
-
-
-@pytest.mark.parametrize(
-    ("attention", "message"),
-    [
-        ("flash_attention_2", "'flash_attention_2', whose package is not installed; varlen needs none"),
-        ("kernels-community/flash-attn2", "whose package is not installed; varlen needs none"),
-        ("flash", "attn_implementation is 'flash'; it must be one of eager, .*sdpa.*, or a kernel on the Hub"),
-    ],
-)
-def test_attention_that_is_not_there_is_refused_before_the_model_loads(
-    monkeypatch: pytest.MonkeyPatch, attention: str, message: str
-) -> None:
-    monkeypatch.setattr("e1_trl.training.scoring.is_kernels_available", lambda: False)
-    monkeypatch.setattr("e1_trl.training.scoring.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=message):
-        ModelFacts.of(config(model_init_kwargs={"attn_implementation": attention}), "no/such-model")
-    monkeypatch.setattr("e1_trl.training.scoring.is_kernels_available", lambda: True)
-    if attention != "flash":
-        check_attention(attention)
-    for there in (None, "eager", "sdpa", "varlen"):
-        check_attention(there)
