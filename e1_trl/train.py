@@ -54,11 +54,7 @@ MAX_GRADING_WORKERS = 8
 def prepare(
     script_args: E1ScriptArguments, args: E1Config, model: ModelConfig, mixture: DatasetMixtureConfig
 ) -> Recipe:
-    """Check a recipe, and load everything but the model.
-
-    Raises:
-        UserError: one line about what is wrong, where, and what would be right.
-    """
+    """Check a recipe, and load everything but the model."""
     if not model.model_name_or_path:
         raise UserError("the recipe must name a model (model_name_or_path)")
     adapter = make_adapter(args, model)
@@ -109,11 +105,7 @@ def prepare(
 
 
 def make_adapter(args: E1Config, model: ModelConfig) -> Any:
-    """Make PEFT's configuration of the recipe's adapter, if it trains one.
-
-    Raises:
-        UserError: the base is to be quantized, or is an adapter itself.
-    """
+    """Make PEFT's configuration of the recipe's adapter, if it trains one."""
     if (Path(str(model.model_name_or_path)) / "adapter_config.json").exists():
         raise UserError(f"{model.model_name_or_path} holds an adapter; merge it into its base first (docs/sharing.md)")
     if model.load_in_4bit or model.load_in_8bit:
@@ -124,11 +116,7 @@ def make_adapter(args: E1Config, model: ModelConfig) -> Any:
 
 
 def train(recipe: Recipe, written: dict[str, Any]) -> None:
-    """Train, save, and upload once if the recipe says so, with the recipe as `written` on the card.
-
-    Raises:
-        UserError: the upload failed; says where the model is.
-    """
+    """Train, save, and upload once if the recipe says so, with the recipe as `written` on the card."""
     args = recipe.args
     problems = recipe.problems
     evaluation = recipe.evaluation

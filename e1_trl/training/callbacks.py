@@ -76,12 +76,9 @@ class ResumedFields(TrainerCallback):
 
 
 def generated_tokens(history: Sequence[Mapping[str, Any]], rollouts: int, steps: Fraction | int = 1) -> int:
-    """Count the tokens that a training has sampled, from its logs; forced tokens do not count.
+    """Count the tokens that a training has sampled, from the `log_history` of its state; forced ones do not count.
 
-    Args:
-        history: the `log_history` of its state.
-        rollouts: of a generation, in all processes.
-        steps: optimizer steps that a generation lasts.
+    A generation has so many `rollouts` in all processes, and lasts so many optimizer `steps`.
     """
     total = 0.0
     last = 0
@@ -137,7 +134,6 @@ class RewardState(TrainerCallback, ExportableState):
         }
 
     def state(self) -> dict[str, Any]:
-        """Return the present state, which Transformers saves."""
         return {"args": {}, "attributes": {name: deepcopy(reward.memory) for name, reward in self.rewards.items()}}
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
@@ -150,19 +146,13 @@ class RewardState(TrainerCallback, ExportableState):
 
 
 class MasterWeights(TrainerCallback):
-    """Sets DeepSpeed's fp32 master weights to the checkpoint's own numbers as a training begins.
+    """Sets DeepSpeed's fp32 master weights to the numbers of the checkpoint on the Hub or in a folder.
 
-    DeepSpeed casts a model to bfloat16 before it copies the masters from it, so they begin on bfloat16's grid. There a
-    step of 1e-6 is less than half of the distance to the next number almost everywhere, and dozens of steps reach
-    neither the rollouts nor the saved weights. From the checkpoint's own numbers, all of a weight's steps arrive in
-    expectation.
+    DeepSpeed casts a model to bfloat16 before it copies the masters from it. On that grid, dozens of steps of 1e-6
+    reach neither the rollouts nor the saved weights; from the checkpoint's numbers, all arrive in expectation.
 
-    Under ZeRO-1, 2 and 3, every process sets its own part. Nothing is set if the training resumes, if an adapter is
-    trained, or if the checkpoint is in 16 bits. A weight that is not the checkpoint's, rounded, is left with a warning.
-
-    Args:
-        checkpoint: Hub id or folder that the model was loaded from.
-        revision: of the checkpoint on the Hub.
+    Every process sets its own part. Nothing is set if the training resumes, if an adapter is trained, or if the
+    checkpoint is in 16 bits. A weight that is not the checkpoint's, rounded, is left with a warning.
     """
 
     def __init__(self, checkpoint: str, revision: str | None = None):
@@ -198,11 +188,7 @@ def tensors(checkpoint: str, revision: str | None) -> Iterator[tuple[str, torch.
 
 
 def begin(parameter: torch.nn.Parameter, value: torch.Tensor) -> bool:
-    """Set this process's part of a parameter's master to `value`, of the parameter's shape, in fp32.
-
-    Returns:
-        Whether the master was `value`, rounded; if not, it is left as it is.
-    """
+    """Set this process's part of a parameter's master to `value`, if it is `value`, rounded, and return whether."""
     # Imported late: it takes seconds, and initializes DeepSpeed's accelerator.
     from deepspeed.utils import safe_get_local_fp32_param, safe_set_full_fp32_param, safe_set_local_fp32_param
 
@@ -247,10 +233,9 @@ class StartChecks(TrainerCallback):
 
 
 def packing_gap(trainer: "E1Trainer") -> float:
-    """Return the mean difference, in nats, of the log-probabilities of two short rows packed and alone.
+    """Return the larger mean difference, in nats, of the log-probabilities of two short rows packed and alone.
 
-    The larger one of both rows. The rows are equal, so a row that sees the other copies it, and the difference is as
-    large as can be. A collective operation with one result in all processes.
+    The rows are equal, so one that sees the other copies it, and differs as much as can be. A collective operation.
     """
     model = trainer.model
     layout = trainer.layout

@@ -23,10 +23,8 @@ def write_cards(
 ) -> None:
     """Have a trainer write its model's card and files into `output_dir` before every save and upload.
 
-    With `push_to_hub`, tables of completions stay out of the upload.
-
-    Until a resumed training has learnt something, only the card itself is written: a finished one may just upload a
-    model that was evaluated.
+    Tables of completions stay out of an upload. Until a resumed training has learnt something, only the card itself is
+    written: a finished one may just upload a model that was evaluated.
 
     Args:
         trainer: its marker, budgets and model are described.

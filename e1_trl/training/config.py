@@ -161,12 +161,10 @@ class E1Config(BudgetedTraining, GRPOConfig):
 
     @property
     def budgets(self) -> Budgets:
-        """Budgets of the training's rollouts."""
         return Budgets.of(vars(self))
 
     @property
     def evaluation_budgets(self) -> list[Budget]:
-        """Budgets of validations."""
         return [Budget.parse(text) for text in self.eval_budgets]
 
     def longest_prompt(self, marker: Marker, model_context: int) -> int:
@@ -180,10 +178,8 @@ class E1Config(BudgetedTraining, GRPOConfig):
     def fit(self, marker: Marker, model_context: int) -> tuple[ThinkingClose, int]:
         """Return the close of the thinking and the longest completion in tokens for a model of `model_context` tokens.
 
-        With a limited budget the engine's context is no longer than prompt and budget need.
-
-        Raises:
-            UserError: the budget exceeds `max_completion_length`, or does not fit the context.
+        With a limited budget the engine's context is no longer than prompt and budget need. What does not fit raises a
+        `UserError`.
         """
         prompt = self.longest_prompt(marker, model_context)
         budgets = (*self.budgets.extremes(), *self.evaluation_budgets)
@@ -212,11 +208,7 @@ class ModelFacts:
 
     @classmethod
     def of(cls, args: E1Config, model: str | PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None) -> Self:
-        """Fit the budget into a model's context, and set `max_prompt_length` of `args` if it is unset.
-
-        Raises:
-            UserError: marker, budget and model do not fit together, or the model does not exist.
-        """
+        """Fit the budget into a model's context, and set `max_prompt_length` of `args` if it is unset."""
         if isinstance(tokenizer, ProcessorMixin):
             tokenizer = tokenizer.tokenizer
         name = model if isinstance(model, str) else model.name_or_path

@@ -31,11 +31,7 @@ def load(
     tokenizer: PreTrainedTokenizerBase,
     rewards: Sequence[Reward],
 ) -> tuple[Dataset, Dataset | None]:
-    """Load the problems of a recipe to train on, and to evaluate on meanwhile, with the columns of `make_problems`.
-
-    Raises:
-        UserError: one line about what is wrong with the recipe's dataset, where, and what would be right.
-    """
+    """Load the problems of a recipe to train on, and to evaluate on meanwhile, with the columns of `make_problems`."""
     need_answers = "accuracy" in script_args.reward_funcs or bool(args.eval_budgets)
     evaluates = args.eval_strategy != "no" or bool(args.eval_budgets)
     benchmark = script_args.eval_benchmark
@@ -86,11 +82,7 @@ def _check_evaluation(script_args: E1ScriptArguments, evaluates: bool) -> None:
 def read_split(
     script_args: E1ScriptArguments, mixture: DatasetMixtureConfig, seed: int, need_answers: bool, split: str
 ) -> Dataset:
-    """Read a split of a recipe's dataset, or of TRL's `datasets:`, with the columns of `make_problems`.
-
-    Raises:
-        UserError: the recipe names no dataset, or contradicts itself; or its dataset does not exist, or cannot be read.
-    """
+    """Read a split of a recipe's dataset, or of TRL's `datasets:`, with the columns of `make_problems`."""
     name = script_args.dataset_name
     config = script_args.dataset_config
     if not mixture.datasets:
@@ -119,11 +111,7 @@ class ProblemKey(RolloutKey):
 
 
 def with_targets(dataset: Dataset, target: Any, words: str | None, seed: int) -> Dataset:
-    """Have each prompt ask for a length, which the column `target` holds; without target and words, change nothing.
-
-    Raises:
-        UserError: target or words are missing, or the target is not a number of tokens for each problem.
-    """
+    """Have each prompt ask for a length, which the column `target` holds; without target and words, change nothing."""
     if target is None and words is None:
         return dataset
     if target is None or "{target}" not in (words or ""):

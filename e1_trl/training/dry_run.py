@@ -37,10 +37,6 @@ def try_rewards(recipe: Recipe, trials: Trials) -> str:
     """Call the rewards as a training does, and say what each gives to the first problem's trials, or an empty solution.
 
     The thinking in front of the trials is empty, and closed by the model. Models and rewards of groups are not called.
-
-    Raises:
-        Exception: a reward raised it.
-        UserError: a reward does not give a number, or None, for each trial.
     """
     args = recipe.args
     tokenizer = recipe.facts.tokenizer
@@ -100,11 +96,7 @@ def steps_of(args: E1Config, prompts: int) -> int:
 
 
 def at_steps(args: E1Config, problems: Dataset) -> str:
-    """Format a scheduled budget, of each fork, at the first, middle and last step: its range over the first problems.
-
-    Raises:
-        UserError: a schedule of the user's gives no budget at one of these steps.
-    """
+    """Format a scheduled budget, of each fork, at the first, middle and last step, over the first problems."""
     steps = steps_of(args, len(problems))
     budgets = args.budgets
     keys = [key_of(row) for row in problems.select(range(min(TRIED, len(problems))))]

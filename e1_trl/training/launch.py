@@ -77,16 +77,8 @@ def make_parser(with_all_fields: bool = False) -> CommandParser:
 def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
     """Return the command line that trains: Python, `accelerate launch` with its options, `e1_trl.train` with its own.
 
-    Without a GPU, launcher and precision default to those of a CPU if neither recipe nor command line sets them; a dry
-    run takes them in any case.
-
-    Args:
-        argv: of `e1 train`.
-        gpus: number of visible GPUs; unset: as PyTorch counts them.
-
-    Raises:
-        UserError: a recipe or Accelerate configuration does not exist or cannot be read, or its number of processes
-            does not fit this machine or the recipe's batch.
+    Without a GPU (by `gpus`, or as PyTorch counts them), launcher and precision default to those of a CPU if neither
+    recipe nor command line sets them; a dry run takes them in any case.
     """
     options, overrides = _launcher().parse_known_args(argv)
     parser = CommandParser("e1 train", "", "")
@@ -176,17 +168,8 @@ def check_processes(
 ) -> None:
     """Refuse processes that would not start, more than there are GPUs, and a number that `check_batch` refuses.
 
-    Args:
-        name: of the Accelerate configuration.
-        accelerate: fields of the Accelerate configuration.
-        processes: to start on all machines together.
-        gpus: visible on this machine; with 0, processes share its CPUs.
-        recipe: fields of the recipe.
-        given: names of the fields on the command line.
-        is_dry: whether nothing will be trained, so that the batch may be another.
-
-    Raises:
-        UserError: says what to pass.
+    The configuration `accelerate` of this name starts `processes` on all machines together; without `gpus` on this one,
+    they share its CPUs. `given` are the fields on the command line. In a dry run the batch may be another.
     """
     if processes > 1 and starts_one(accelerate):
         remedy = f"{FOR_SEVERAL} {_keep_batch(recipe, processes)}" if gpus else "remove --num_processes"
@@ -235,9 +218,7 @@ def _count_gpus() -> int:
 def _launch(words: Sequence[str]) -> None:
     """Run `accelerate launch` without its tracebacks: a process that fails has printed its error.
 
-    Raises:
-        SystemExit: a process failed or was killed; if killed, with one line.
-        UserError: a signal ended this process; its own have ended, too.
+    Ends in a line if a process was killed, or if a signal ended this one, whose own have ended, too.
     """
     from accelerate.commands.launch import launch_command, launch_command_parser
     from torch.distributed.elastic.multiprocessing import SignalException

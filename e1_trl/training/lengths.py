@@ -110,14 +110,7 @@ FORMULAS = (l1_exact, l1_max, laser, kimi, arora, lead, alp, solve_rate, cosine,
 
 
 class LengthReward(GroupReward):
-    """Reward that a formula gives.
-
-    Attributes:
-        needs_target: whether prompts must ask for a length.
-
-    Raises:
-        TypeError, ValueError, ArithmeticError: the formula does not take these arguments.
-    """
+    """Reward that a formula gives. Raises what the formula raises if it does not take these arguments."""
 
     weighs_length = True
 
@@ -125,7 +118,7 @@ class LengthReward(GroupReward):
         self.formula = formula
         self.arguments = arguments
         self.needs_accuracy = formula not in (l1_exact, overlong)
-        self.needs_target = formula in (l1_exact, l1_max)
+        self.needs_target = formula in (l1_exact, l1_max)  # whether prompts must ask for a length
         self.__name__ = formula.__name__  # TRL logs the reward under it
         flags = [True, False]
         self.of(Group("", [*flags], [1, 2], [2, 3], flags, flags, target=2))  # raises what is wrong with the arguments

@@ -62,9 +62,6 @@ def make_rewards(
             (`{name: get_cosine_scaled_reward, max_len: 1280}`) are. Classes are called in any case.
         weights: one for each, or None.
         grader: grades for the reward `accuracy`.
-
-    Raises:
-        UserError: a reward is unknown, cannot be imported or made, or the number of weights differs.
     """
     if weights is not None and len(weights) != len(specs):
         raise UserError(

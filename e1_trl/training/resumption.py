@@ -22,9 +22,6 @@ def find_checkpoint(args: E1Config, dry_run: bool = False) -> str | None:
     """Find the whole checkpoint to resume from, named or the last of `output_dir`; `None` to begin anew.
 
     A finished training needs no optimizer without DeepSpeed, so it is not asked for it, nor is a dry run.
-
-    Raises:
-        UserError: there is no whole checkpoint (but for `auto`), or a later one, or it is not one to resume from.
     """
     named = str(args.resume_from_checkpoint)  # text where it comes from a command line
     if named.lower() in ("none", "false"):

@@ -33,11 +33,7 @@ class Layout(StrEnum):
 
 
 def layout_of(model: PreTrainedModel, padding_free: bool, aux_loss: bool) -> tuple[Layout, str]:
-    """Return the layout that a model's attention supports, and the reason.
-
-    Raises:
-        UserError: `varlen` or `sdpa` cannot compute the model's attention.
-    """
+    """Return the layout that a model's attention supports, and the reason; refuse attention that computes another."""
     text = model.config.get_text_config()
     drops = bool(getattr(text, "attention_dropout", 0))
     if text._attn_implementation == VARLEN and (drops or not model._supports_flash_attn):
