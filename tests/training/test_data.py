@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import test_config
 from conftest import BASE
 from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
@@ -28,9 +29,7 @@ from e1_trl.training.trainer import E1Trainer
 ACCURACY = Accuracy(MathematicsGrader(time_limit=60, workers=1))
 
 
-def config(**fields: Any) -> E1Config:
-    fixed = {"output_dir": "unused", "report_to": "none", "use_cpu": True, "bf16": False, "max_prompt_length": 32}
-    return E1Config(**{**fixed, **fields})
+config = partial(test_config.config, max_prompt_length=32)
 
 
 @pytest.fixture(scope="module")
@@ -67,18 +66,8 @@ def write(file: Path, *rows: dict[str, Any]) -> str:
         (["solution_text"], [], {}, "the dataset's column 'solution_text' is also one of the rollout's; rename it"),
         (["images"], [], {}, "column 'images'; budgeted rollouts take text only"),
         ([], [accuracy_reward], {}, "accuracy_reward takes 'solution', which is neither a col.*answers.* nor .*_text"),
-        (
-            [],
-            [lambda solution_tokens: [0.0]],
-            {},
-            r"the reward <lambda> must end with \*\*others, .*, or be named with its",
-        ),
-        (
-            [],
-            [partial(accuracy_reward)],
-            {},
-            r"the reward accuracy_reward takes 'solution', .* set it: \{name: …, solution: …\}",
-        ),
+        ([], [lambda solution_tokens: [0.0]], {}, r"<lambda> must end with \*\*others, .*, or be named with its"),
+        ([], [partial(accuracy_reward)], {}, r"accuracy_reward takes 'solution', .* set it: \{name: …, solution: …\}"),
         ([], [ACCURACY], {"remove_unused_columns": True}, r"\(prompt, as remove_unused_columns is true\) nor"),
     ],
 )

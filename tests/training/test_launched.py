@@ -1,18 +1,17 @@
 """A recipe and the launcher's configuration that contradict each other, before anything is loaded."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import test_config
 from conftest import NANO, ROOT
 
 from e1_trl.errors import UserError
 from e1_trl.train import main
-from e1_trl.training.config import E1Config
 
-
-def config(**fields: Any) -> E1Config:
-    return E1Config(**{"output_dir": "unused", "report_to": "none", "use_cpu": True, **fields})
+config = partial(test_config.config, bf16=None)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, Q
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
+from e1_trl.training import trainer as module
 from e1_trl.training.arguments import VARLEN
 from e1_trl.training.phases import Phases
-from e1_trl.training.scoring import Layout, layout_of, scored
+from e1_trl.training.scoring import PARTS_ON_CPU, Layout, layout_of, scored
 from e1_trl.training.trainer import E1Trainer
 
 LOSS_TYPES = ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo"]
@@ -188,6 +189,33 @@ def test_the_number_of_passes_follows_from_the_number_of_rows(tmp_path: Path) ->
     widths.clear()
     scored(counted, trainer.model.base_model, ids, mask, kept, 4, packed=False)
     assert widths == [(4, lengths[3]), (3, lengths[-1])]
+
+
+@pytest.mark.parametrize(
+    ("processes", "gradient", "layout", "parts"),
+    [
+        (1, True, Layout.TRIMMED, PARTS_ON_CPU),
+        (2, True, Layout.TRIMMED, 1),
+        (1, False, Layout.TRIMMED, 1),
+        (1, True, Layout.PACKED, 1),
+    ],
+)
+def test_only_a_process_that_trains_alone_on_a_cpu_makes_more_than_one_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int, gradient: bool, layout: Layout, parts: int
+) -> None:
+    made: list[int] = []
+
+    def noting(*arguments: Any) -> tuple[None, None]:
+        made.append(arguments[7])
+        return None, None
+
+    trainer = WithoutEngine(model_of("sdpa"), tmp_path)
+    trainer.layout = layout
+    monkeypatch.setattr(module, "scored", noting)
+    monkeypatch.setattr(type(trainer.accelerator), "num_processes", processes)
+    with torch.set_grad_enabled(gradient):
+        trainer._get_per_token_logps_and_entropies(trainer.model, *padded_rows())
+    assert made == [parts]
 
 
 UNDER_ZERO = """
