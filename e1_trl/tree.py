@@ -163,10 +163,9 @@ class Tree(Generic[Key]):
         return rollout.completion
 
     def requests(self) -> list[tuple["tuple[Tree[Key], Branch]", Request]]:
-        """Return a request for every branch that a coroutine waits for and that is not in flight.
+        """Return a request for every branch that a coroutine waits for and that is not in flight; now they are.
 
-        It asks for as many tokens as the first waiting coroutine needs. The branches count as in flight from now on,
-        even if the requests are submitted later.
+        It asks for as many tokens as the first waiting coroutine needs.
         """
         needed: dict[Branch, int] = {}
         for _, _, branch, length in self._waiting:

@@ -48,10 +48,7 @@ def check_datasets(
 ) -> tuple[Dataset, Dataset | dict[str, Dataset] | None]:
     """Check that rewards find their columns and prompts let the model think, and drop rows with too long prompts.
 
-    Raises:
-        UserError: a dataset is not loaded, a column clashes with one of the rollout's, is no text, or is missing for a
-            reward; fewer prompts are left than one generation takes, where TRL would end before the first step; or as
-            `drop_long` raises it.
+    Fewer prompts than one generation takes are refused, too, with which TRL would end before the first step.
     """
 
     def check(dataset: Dataset) -> Dataset:
@@ -113,17 +110,15 @@ def _check_columns(dataset: Dataset, rewards: Sequence[Reward], args: E1Config) 
 
 def check_advantage(args: E1Config, advantage: Advantage | None, rewards: Sequence[Reward]) -> None:
     """Raise a `UserError` where TRL's advantages are needed, or have a setting that another function does not read."""
-    by_sign = [f"loss_type {args.loss_type}"] * (args.loss_type == "vespo")
-    by_sign += ["off_policy_mask_threshold"] * (args.off_policy_mask_threshold is not None)
     if advantage is None:
         return
     for name, usual in (("multi_objective_aggregation", "sum_then_normalize"), ("scale_rewards", "group")):
         if (value := getattr(args, name)) != usual:
             raise UserError(f"{name} is {value}, which `advantage` does not read; remove one")
-    if by_sign:
+    if args.loss_type == "vespo" or args.off_policy_mask_threshold is not None:
         raise UserError(
-            f"{by_sign[0]} needs one advantage of a completion, and `advantage` may give its thinking and its solution "
-            "two; remove one"
+            "loss_type vespo and off_policy_mask_threshold need one advantage of a completion, and `advantage` may "
+            "give its thinking and its solution two; remove one"
         )
     if check := getattr(getattr(advantage, "func", advantage), "check_settings", None):  # of `training.advantages`
         check(advantage, args, rewards)

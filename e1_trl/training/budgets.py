@@ -143,11 +143,7 @@ class Schedule:
         try:
             if not all(each is None or (type(each) is int and each >= 0) for each in schedule.values):
                 raise ValueError("its argument must hold numbers of tokens")
-            if name in SCHEDULES and isinstance(schedule.argument, list) is (function is stages):
-                raise ValueError("it takes a list, or for stages a mapping")
-            if function is stages and not all(type(start) is int and start >= 0 for start in schedule.argument):
-                raise ValueError("stages begin at optimizer steps")
-            if type(schedule.forks) is not int or schedule.forks < 1:
+            if schedule.forks < 1:
                 raise ValueError("a thought has one fork or more")
             schedule.at(RolloutKey(0, (True, 0, 1), identity(""), 0, fork=schedule.forks - 1))
         except Exception as error:  # whatever a function of the user's raises

@@ -118,8 +118,6 @@ def with_targets(dataset: Dataset, target: Any, words: str | None, seed: int) ->
         raise UserError(
             f"target is {target!r} and target_prompt {words!r}; set both, the second with {{target}} in it, or neither"
         )
-    if "target" in dataset.column_names:
-        raise UserError("the dataset has a column 'target'; rename it, or remove the recipe's target")
     schedule = Schedule.parse("target", target)
     wanted = f"target is {target!r}; it must be a number of tokens, or one drawn for each problem"
     try:

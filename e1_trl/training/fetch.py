@@ -5,7 +5,6 @@
 Runs on any machine that shares the Hub's cache with the node, as a login node does: it needs no GPU and loads no model.
 """
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from e1_trl.errors import UserError, user_errors
 from e1_trl.recipes import resource, shipped
 
 FORMATS = ["*.pt", "*.pth", "*.gguf", "*.onnx*", "*.h5", "*.msgpack", "*.ot"]  # weights that a training does not load
-KERNEL = re.compile(r"(?:.*\|)?([^/|]+/[^/@:]+)(?:@([^:]+))?(?::.*)?")  # an `attn_implementation` of the Hub
 PICKLED = "*.bin"
 # The machine that fetches needs no GPU, and uploads nothing.
 OVERRIDES = ("--use_cpu", "true", "--bf16", "false", "--fp16", "false", "--push_to_hub", "false")
@@ -52,8 +50,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     facts = ModelFacts.of(args, model.model_name_or_path)
     load(script_args, mixture, args, facts.tokenizer, rewards=[])
     fetch_model(model.model_name_or_path, model.model_revision)
-    if kernel := KERNEL.fullmatch(model.attn_implementation or ""):
-        fetch_model(*kernel.groups())
     print(f"fetched into {HF_HOME}; on a node without internet: HF_HOME={HF_HOME} HF_HUB_OFFLINE=1 e1 train …")
 
 

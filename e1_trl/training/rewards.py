@@ -29,9 +29,8 @@ class Accuracy:
     was worked out in its box, `6*8=48`, unless an accepted answer has such work: a policy that is paid for it would use
     the box as scratch paper. Evaluations count it as right.
 
-    Logs ratios of completions: `grading/<fault>` for each of the grader's `faults`, as `grading/timed_out`, and for
-    mathematics `grading/worked_in_box`, right or wrong; the seconds spent waiting for the grades of a generation; and
-    every completion's outcome.
+    Logs every completion's outcome, the seconds spent waiting for them, and ratios: `grading/<fault>` for each of the
+    grader's `faults`, and for mathematics `grading/worked_in_box`, right or wrong.
     """
 
     __name__ = "accuracy"

@@ -26,10 +26,8 @@ class Validation(TrainerCallback):
     """Replaces the trainer's evaluation, as a callback: `trainer.add_callback(Validation(trainer, ...))`.
 
     Answers all prompts at every budget, with the training's temperature and top_p, and logs
-    `eval_budget/<budget>/accuracy`, which `metric_for_best_model` may name, `thinking_tokens` and `solution_tokens`
-    (means, in tokens), `forced_ratio` and `eos_ratio`. Answers on which the grader failed count in no accuracy. Runs
-    as `eval_strategy` says, and before the first step and after the last; a resumed run does not repeat a validation
-    that its log has.
+    `eval_budget/<budget>/accuracy` and others, of which answers that the grader failed on count in no accuracy. Runs as
+    `eval_strategy` says, and before the first step and after the last; a resumed run repeats none that its log has.
 
     Attributes:
         trainer: has the engine and the weights.
@@ -59,10 +57,9 @@ class Validation(TrainerCallback):
             control.should_evaluate = True
 
     def evaluate(self) -> dict[str, float]:
-        """Answer and grade with the present weights. Prompts are split over the processes; padding answers some twice.
+        """Answer and grade with the present weights, and return the logged metrics.
 
-        Returns:
-            The logged metrics; an accuracy is NaN if no answer was graded, so that this checkpoint is never the best.
+        Prompts are split over the processes; padding answers some twice. An accuracy is NaN if no answer was graded.
         """
         trainer = self.trainer
         answers = list(range(len(self.prompts) * self.samples))

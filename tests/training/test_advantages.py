@@ -3,16 +3,17 @@
 import math
 from array import array
 from collections.abc import Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock, Mock
 
 import pytest
 import torch
 from datasets import Dataset
+from test_config import config
 from trl import ModelConfig
 
 import e1_trl.train
@@ -21,7 +22,6 @@ from e1_trl.problems.prompts import MEASURED
 from e1_trl.rollout import Completion, ThinkingEnd
 from e1_trl.training.advantages import ADVANTAGES, brpo, gfpo, grpo, lead, make_advantage, mgpo, per_fork, s_grpo
 from e1_trl.training.beforehand import check_advantage
-from e1_trl.training.config import E1Config
 from e1_trl.training.groups import Group, advantages_of
 from e1_trl.training.rewards import Accuracy
 from e1_trl.training.trainer import E1Trainer
@@ -237,28 +237,11 @@ def test_a_close_has_the_advantage_of_the_thinking_whether_it_was_sampled_or_for
 def test_an_advantage_sees_the_column_of_lengths_that_no_reward_needs(
     advantage: Any, reads: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[list[str]] = []
-
-    class Given(Exception):  # noqa: N818
-        """Ends the training where its trainer would be made."""
-
-    def keep(*, train_dataset: Dataset, **_: Any) -> None:
-        given.append(train_dataset.column_names)
-        raise Given
-
-    monkeypatch.setattr(e1_trl.train, "E1Trainer", keep)
+    made = Mock(side_effect=InterruptedError)  # where the training would begin
+    monkeypatch.setattr(e1_trl.train, "E1Trainer", made)
     rows = Dataset.from_dict({"prompt": ["p"], "answers": [["1"]], "key": ["k"], MEASURED: [1], "target": [9]})
-    args = E1Config(str(tmp_path / "run"), report_to="none", use_cpu=True, bf16=False)
-    recipe = SimpleNamespace(
-        args=args,
-        model=ModelConfig("m"),
-        facts=SimpleNamespace(tokenizer=None),
-        problems=rows,
-        evaluation=None,
-        grader=nullcontext(),
-        rewards=[Accuracy(None)],  # type: ignore[arg-type]
-        advantage=advantage,
-    )
-    with pytest.raises(Given):
-        e1_trl.train.train(recipe, {})  # type: ignore[arg-type]
-    assert ("target" in given[0]) is reads
+    args = config(output_dir=str(tmp_path / "run"))
+    recipe = MagicMock(args=args, model=ModelConfig("m"), problems=rows, rewards=[ACCURACY], advantage=advantage)
+    with pytest.raises(InterruptedError):
+        e1_trl.train.train(recipe, {})
+    assert ("target" in made.call_args.kwargs["train_dataset"].column_names) is reads

@@ -170,8 +170,10 @@ def test_a_trainer_refuses_them_before_its_engine_starts(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"loss_type": "vespo"}, "^loss_type vespo needs one advantage of a completion, .*; remove one$"),
-        ({"off_policy_mask_threshold": 0.5}, "^off_policy_mask_threshold needs one advantage of a completion"),
+        *(
+            (each, "need one advantage of a completion")
+            for each in ({"loss_type": "vespo"}, {"off_policy_mask_threshold": 1})
+        ),
         (
             {"multi_objective_aggregation": "normalize_then_sum"},
             "^multi_.* is normalize_then_sum, which `advantage` does",

@@ -227,7 +227,7 @@ def test_forks_and_advantages_are_shown_or_refused_before_a_model_loads(
     assert "advantage        per_fork\n" in printed
     with pytest.raises(UserError, match=r"^the advantage per_fork compares forks of a thought: thinking_budget: {nest"):
         dry_run(*words)
-    with pytest.raises(UserError, match=r"^loss_type vespo needs one advantage of a completion"):
+    with pytest.raises(UserError, match=r"^loss_type vespo and .* need one advantage of a completion"):
         dry_run(*words, *forked, "--loss_type", "vespo")
 
 
