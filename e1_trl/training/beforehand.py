@@ -142,6 +142,8 @@ def check_precision(args: E1Config, model: str | PreTrainedModel, adapter: Any =
 
 def _trained_dtypes(args: E1Config, model: str | PreTrainedModel) -> set[torch.dtype]:
     if not isinstance(model, str):
+        if getattr(model, "is_loaded_in_4bit", False) or getattr(model, "is_loaded_in_8bit", False):
+            raise UserError("the model is quantized by bitsandbytes, which vLLM has no more; train another")
         return {each.dtype for each in model.parameters() if each.requires_grad}
     given = (args.model_init_kwargs or {}).get("dtype", "float32")  # TRL's default
     if given in ("auto", None):

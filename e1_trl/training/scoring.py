@@ -98,7 +98,8 @@ def scored(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Compute the log-probability of each completion token, and the entropy of its distribution, in nats.
 
-    The number of passes depends on the number of rows alone, since under ZeRO-3 it must be equal in all processes.
+    Both are (rows, kept), 0 at padding; no entropy if the model's head computes none. The number of passes depends on
+    the number of rows alone, since under ZeRO-3 it must be equal in all processes.
 
     Args:
         model: with TRL's fused output head, in the wrapper in which it is trained (DeepSpeed's, for example).
@@ -111,9 +112,6 @@ def scored(
         parts: passes into which `batch_size` rows are cut, sorted by length. Only a process that trains alone takes
             more than one: autograd delivers a weight's gradient after the last pass, so each of several processes
             would hold all gradients, unsharded. ZeRO-3 would also gather the weights again for each pass.
-
-    Returns:
-        Both (rows, kept), 0 at padding; no entropy if the model's head computes none.
     """
     from e1_trl.trl_internals import through_head  # imported late: it imports vLLM
 

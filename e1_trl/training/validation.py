@@ -29,12 +29,8 @@ class Validation(TrainerCallback):
     `eval_budget/<budget>/accuracy` and others, of which answers that the grader failed on count in no accuracy. Runs as
     `eval_strategy` says, and before the first step and after the last; a resumed run repeats none that its log has.
 
-    Attributes:
-        trainer: has the engine and the weights.
-        prompts: with the columns `prompt` and `answers` of `e1_trl.training.data.load`.
-        budgets: budgets that fit the engine's context.
-        grader: grades the solutions.
-        samples: number of answers per prompt and budget, over which accuracy is averaged.
+    The prompts have the columns `prompt` and `answers` of `e1_trl.training.data.load`; the budgets must fit the
+    engine's context. Accuracy is averaged over so many samples per prompt and budget.
     """
 
     trainer: E1Trainer
