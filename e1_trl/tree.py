@@ -105,8 +105,7 @@ class Tree(Generic[Key]):
     """Branches of one sample of one problem, and the coroutines that wait for them.
 
     Args:
-        problem: index of the problem.
-        sample: index of the sample.
+        problem, sample: their indices.
         marker: the end-of-thinking marker.
         decode: turns token ids into text, to find a marker of several tokens that two segments share.
         saved: segments of this tree from an earlier run, in order of their start.
@@ -179,7 +178,6 @@ class Tree(Generic[Key]):
         return requests
 
     def stored(self, branch: Branch, segment: Segment) -> StoredSegment:
-        """Return the record to store for a segment of `branch`, which may still be in flight."""
         return StoredSegment(
             problem=self.problem,
             sample=self.sample_index,

@@ -38,8 +38,7 @@ SOLUTION = "solution/mean_tokens"
 class DataOrder(TrainerCallback):
     """Gives a resumed training the order of problems that it would have had.
 
-    TRL's sampler draws each epoch's order from a generator that no checkpoint keeps, and Transformers only skips
-    batches of the current epoch, so that without this callback a resumed epoch would have the order of the first.
+    TRL's sampler draws each epoch's order from a generator that no checkpoint keeps: a resumed epoch had the first's.
     """
 
     def on_train_begin(
@@ -52,10 +51,7 @@ class DataOrder(TrainerCallback):
 
 
 class ResumedFields(TrainerCallback):
-    """Gives a resumed training its recipe's learning rate, weight decay and intervals, in place of its checkpoint's.
-
-    Unless optimizer and schedule are Transformers' `own`, they stay the checkpoint's. Refuses unloaded adapters.
-    """
+    """Gives a resumed training its recipe's intervals, and if Transformers' `own` optimizer, its rate and decay."""
 
     def __init__(self, own: bool = True):
         self._own = own
@@ -100,9 +96,8 @@ def generation_of(args: GRPOConfig) -> tuple[int, Fraction]:
 class TokenLimit(TrainerCallback):
     """Ends a training at the first logged step by which `tokens` were generated; `None` is no limit.
 
-    Budgets change the cost of a step, so trainings are compared by tokens. As at `max_steps`, an evaluation and a
-    checkpoint follow if their strategy is `steps`; by epochs they follow anyway. A finished training that resumes ends
-    at once, at `max_steps` too, which Transformers compares only after a step.
+    As at `max_steps`, an evaluation and a checkpoint follow if their strategy is `steps`; by epochs they follow anyway.
+    A finished training that resumes ends at once, at `max_steps` too, which Transformers compares only after a step.
     """
 
     def __init__(self, tokens: int | None):
@@ -122,11 +117,7 @@ class TokenLimit(TrainerCallback):
 
 
 class RewardState(TrainerCallback, ExportableState):
-    """Saves the memory of rewards in checkpoints, and restores it when a run resumes.
-
-    Transformers writes it into `trainer_state.json`, the last file of a checkpoint. A run that resumes within a
-    generation samples and remembers it again, as TRL does.
-    """
+    """Saves the memory of rewards in checkpoints, in `trainer_state.json`, and restores it when a run resumes."""
 
     def __init__(self, rewards: Sequence[Reward]):
         self.rewards = {
@@ -210,10 +201,7 @@ def begin(parameter: torch.nn.Parameter, value: torch.Tensor) -> bool:
 
 
 class StartChecks(TrainerCallback):
-    """Prints the layout of rows, and why, as a training begins; trims rows in place of packing if packed ones mix.
-
-    Refuses `eval_budgets` of which no `Validation` was added, as TRL would evaluate at another budget.
-    """
+    """Prints the layout of rows, and why, as a training begins; trims rows in place of packing if packed ones mix."""
 
     def __init__(self, trainer: "E1Trainer", why: str):
         self._trainer = trainer
@@ -221,7 +209,7 @@ class StartChecks(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
         trainer = self._trainer
-        if trainer.validation is None and trainer.args.eval_budgets:
+        if trainer.validation is None and trainer.args.eval_budgets:  # TRL would evaluate at another budget
             raise UserError("eval_budgets needs trainer.add_callback(Validation(trainer, …)), or leave it unset")
         if trainer.layout is Layout.PACKED:
             gap = packing_gap(trainer)

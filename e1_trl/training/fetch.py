@@ -34,13 +34,14 @@ def make_parser() -> CommandParser:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Fetch for the recipe that `argv` (default: the command line) names, the cheap parts first."""
+    parsed, words = make_parser().parse_known_args(argv)
+    # Imported late: they take seconds.
     from huggingface_hub.constants import HF_HOME
 
     from e1_trl.training.config import ModelFacts
     from e1_trl.training.data import load
     from e1_trl.training.recipe_as_run import parse_recipe
 
-    parsed, words = make_parser().parse_known_args(argv)
     words = ["--config", str(resource("recipes", parsed.config)), *words, *OVERRIDES]
     script_args, args, model, mixture = parse_recipe(words, prog="e1 fetch")
     if not model.model_name_or_path:

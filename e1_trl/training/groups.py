@@ -51,7 +51,7 @@ class Group:
 
     @property
     def solved(self) -> float:
-        """Share of right rollouts among those that could be graded."""
+        """Share of right rollouts among the graded ones."""
         graded = [each for each in self.correct if each is not None]
         return sum(graded) / max(len(graded), 1)
 

@@ -157,10 +157,9 @@ class Hapo(LengthReward):
 class LaserD(LengthReward):
     """LASER-D and, with `longer_wrong`, LASER-DE (arXiv 2505.15612): a target for each of three difficulties.
 
-    The difficulty of a problem is the share of its group that is right: from 2/3 on, from 1/3 on, or less. Its target
-    is the first of `range(lowest, highest, step)` within which a right response is expected from a group of the
-    difficulty's least share. The paper monitors 500 problems every 20 steps; here the last `window` generations that
-    were trained on count.
+    The target of a difficulty is the first of `range(lowest, highest, step)` within which a right response is expected
+    from a group of its least share. The paper monitors 500 problems every 20 steps; here the last `window` generations
+    that were trained on count.
     """
 
     def __init__(self, lowest: int, highest: int, step: int, window: int = 20, **terms: Any):

@@ -1,8 +1,7 @@
 """The reward for a right answer, and warnings about rewards that judge the thinking.
 
-TRL calls a reward with the columns of the dataset and those of the rollout, one value per completion. Ours look at
-`solution_text` (the text after the close of the thinking, "" if there is none), the end of the thinking, and whether
-the solution was truncated; never at the whole completion, so a box inside the thinking earns nothing.
+Ours look at the text after the close of the thinking, never at the whole completion: a box inside the thinking earns
+nothing.
 """
 
 import logging

@@ -180,14 +180,9 @@ def test_a_trainer_refuses_them_before_its_engine_starts() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        *(
-            (each, "need one advantage of a completion")
-            for each in ({"loss_type": "vespo"}, {"off_policy_mask_threshold": 1})
-        ),
-        (
-            {"multi_objective_aggregation": "normalize_then_sum"},
-            "^multi_.* is normalize_then_sum, which `advantage` does",
-        ),
+        ({"loss_type": "vespo"}, "^loss_type vespo .* need one advantage of a completion"),
+        ({"off_policy_mask_threshold": 0.5}, "off_policy_mask_threshold need one advantage of a completion"),
+        ({"multi_objective_aggregation": "normalize_then_sum"}, "^multi_.* is normalize_then_sum, which `advantage`"),
         ({"scale_rewards": "none"}, "^scale_rewards is none, which `advantage` does not read; remove one$"),
     ],
 )

@@ -204,11 +204,7 @@ def test_a_reward_that_needs_no_answer_is_trained_on_problems_without(
     ("row", "fields", "message"),
     [
         ({"prompt": "a=3;a?"}, {}, "answer_column"),
-        (
-            {"problem": "a", "tests": "[]"},
-            {"grader": "programs", "eval_benchmark": "math500"},
-            "eval_benchmark math500 needs the grader mathematics",
-        ),
+        ({"problem": "a"}, {"grader": "programs", "eval_benchmark": "math500"}, "math500 needs the grader mathematics"),
     ],
 )
 def test_rows_that_do_not_go_with_the_recipe_are_refused(

@@ -17,11 +17,7 @@ config = partial(test_config.config, bf16=None)
 @pytest.mark.parametrize(
     ("launchers", "fields", "said"),
     [
-        (
-            "bf16",
-            {"fp16": True, "bf16": False},
-            r"is fp16 in the recipe \(fp16, bf16\) and bf16 in the Accelerate conf",
-        ),
+        ("bf16", {"fp16": True, "bf16": False}, r"is fp16 in the recipe \(fp16, bf16\) and bf16 in the Accelerate"),
         ("fp16", {}, r"is bf16 in the recipe \(fp16, bf16\) and fp16 in the Accelerate configuration"),
         ("bf16", {"bf16": False}, r"is no in the recipe \(fp16, bf16\) and bf16 in the Accelerate configuration"),
     ],

@@ -15,15 +15,14 @@ def made(model: Callable[[Any], PreTrainedModel], config: Any) -> PreTrainedMode
         return model(config)
 
 
+CHUNKED = Qwen2Config(num_hidden_layers=1, layer_types=["chunked_attention"])
+
+
 @pytest.mark.parametrize(
     ("model", "config", "said"),
     [
         (GPT2LMHeadModel, GPT2Config(), "the model's positions are not rotary"),
-        (
-            Qwen2ForCausalLM,
-            Qwen2Config(num_hidden_layers=1, layer_types=["chunked_attention"]),
-            "the model has layers of chunked_attention",
-        ),
+        (Qwen2ForCausalLM, CHUNKED, "the model has layers of chunked_attention"),
     ],
 )
 def test_models_whose_layers_or_positions_are_not_known_to_be_causal_are_padded(
