@@ -122,10 +122,8 @@ ADVANTAGES: dict[str, Callable[..., Any]] = {each.__name__: each for each in (gf
 def make_advantage(spec: Any, args: E1Config) -> Advantage | None:
     """Find what a recipe names: one of `ADVANTAGES`, or the user's at a dotted path; `None` is TRL's own.
 
-    Either is a name, or a mapping of `name` and arguments, which is YAML text if it comes from a command line.
-
-    Raises:
-        UserError: there is none of that name, or it does not work with these arguments.
+    Either is a name, or a mapping of `name` and arguments, which is YAML text if it comes from a command line. One that
+    does not work with these arguments is refused.
     """
     if (said := from_yaml("advantage", spec)) is None:
         return None

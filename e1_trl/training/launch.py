@@ -20,7 +20,7 @@ from e1_trl.training.arguments import BudgetedTraining, TrlFields
 from e1_trl.training.recipe_arguments import RecipeArguments
 from e1_trl.versions import check_versions
 
-PRECISION = ("bf16", "fp16", "use_cpu")  # fields that set a recipe's precision
+PRECISION = {"bf16", "fp16", "use_cpu"}  # fields that set a recipe's precision
 # Their product times the number of processes is the rollouts of an optimizer step.
 BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
 FOR_SEVERAL = "for several, pass --accelerate_config ddp"
@@ -140,7 +140,7 @@ def _choose_for_cpus(
     if is_dry or (not name and not os.path.isfile(default_config_file)):
         name = "cpu"
         used.append("accelerate_config cpu")
-    if not {*PRECISION} & {*given} and (is_dry or all(recipe.get(each) is None for each in PRECISION)):
+    if not PRECISION & {*given} and (is_dry or all(recipe.get(each) is None for each in PRECISION)):
         chosen["bf16"] = "false"
     chosen = {field: value for field, value in chosen.items() if field not in given}
     if is_dry:

@@ -41,9 +41,6 @@ class E1ScriptArguments(RecipeArguments, ScriptArguments):
     """Fields of a recipe about problems, rewards, and how it is launched.
 
     `dataset_name` is a Hub id, a local file or a folder, see `e1_trl.problems.load`; TRL's `datasets:` mixes several.
-
-    Raises:
-        UserError: a reward contradicts the grader.
     """
 
     def __post_init__(self) -> None:

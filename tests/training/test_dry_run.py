@@ -97,18 +97,12 @@ def test_a_dry_run_calls_the_rewards_as_a_training_does(
         dry_run(*words, "own_rewards.dense", "--grader", "untried")
 
 
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [
-        ("So that is {} in all.", r"\\boxed\{.\} is wrong for \['So that is . in all.'\]; .*set answer_after to"),
-        ("{} apples and pears", r"\\boxed\{.\} is wrong for \['. apples and pears'\]; .*set answer_after to"),
-    ],
-)
 def test_a_dry_run_fails_where_the_answers_are_sentences(
-    written: str, said: str, nano_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    nano_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    said = r"\\boxed\{.\} is wrong for \['. apples and pears'\]; .*set answer_after to"
     rows = [json.loads(row) for row in (nano_data / "train.jsonl").read_text().splitlines()[:64]]
-    rows = [{**row, "answer": written.format(row["answer"])} for row in rows]
+    rows = [{**row, "answer": f"{row['answer']} apples and pears"} for row in rows]
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
     with pytest.raises(UserError, match=f"^accepted answers are not graded as they should be: {said}"):
         dry_run("--dataset_name", tmp_path / "train.jsonl", "--output_dir", tmp_path / "run")
@@ -117,8 +111,7 @@ def test_a_dry_run_fails_where_the_answers_are_sentences(
     # A minority of such answers is as it is in honest sets.
     rows = [{**row, "answer": row["answer"][0] if at > 5 else row["answer"]} for at, row in enumerate(rows)]
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    if written.startswith("{}"):
-        dry_run("--dataset_name", tmp_path / "train.jsonl", "--output_dir", tmp_path / "run")
+    dry_run("--dataset_name", tmp_path / "train.jsonl", "--output_dir", tmp_path / "run")
 
 
 def test_a_dry_run_fails_where_the_template_or_the_tokenizer_loses_the_question(
