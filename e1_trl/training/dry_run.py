@@ -28,7 +28,12 @@ def show(recipe: Recipe) -> None:
     """Print what would be trained on, then try the first prompts, accepted answers and rewards as is said below."""
     trials = Trials.run(recipe.problems, recipe.kind, recipe.grader)
     print(describe(recipe, trials), flush=True)
-    check_prompts(recipe)
+    tokenizer = recipe.facts.tokenizer
+    for at in range(min(TRIED, len(recipe.problems))):
+        prompt = recipe.problems[at]["prompt"]
+        ids = tokenize(tokenizer, prompt, recipe.args.chat_template_kwargs or {})
+        if lost := explain_loss(tokenizer, prompt, ids):
+            raise UserError(f"problem {at}: {lost}")
     trials.check()
     print(f"they give        {try_rewards(recipe, trials)}", flush=True)
 
@@ -72,17 +77,6 @@ def try_rewards(recipe: Recipe, trials: Trials) -> str:
         found.append(f"{name_of(reward)} {', '.join('none' if each is None else f'{each:g}' for each in values)}")
     sizes = " and ".join(str(each.solution_tokens) for each in completions)
     return f"{'; '.join(found)} ({sizes} solution tokens, no thinking)"
-
-
-def check_prompts(recipe: Recipe) -> None:
-    """Raise a `UserError` if a first prompt, decoded from its token ids, no longer holds its question."""
-    tokenizer = recipe.facts.tokenizer
-    problems = recipe.problems
-    for at in range(min(TRIED, len(problems))):
-        prompt = problems[at]["prompt"]
-        ids = tokenize(tokenizer, prompt, recipe.args.chat_template_kwargs or {})
-        if lost := explain_loss(tokenizer, prompt, ids):
-            raise UserError(f"problem {at}: {lost}")
 
 
 def steps_of(args: E1Config, prompts: int) -> int:
