@@ -24,7 +24,6 @@ from e1_trl.answers.programs.sandbox.process import Limits
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_problems
 from e1_trl.report.markdown import table
-from e1_trl.training.budgets import Generations
 from e1_trl.training.config import E1Config
 from e1_trl.training.rewards import Accuracy
 from e1_trl.training.trainer import E1Trainer
@@ -94,7 +93,7 @@ def generate(trainer: E1Trainer, grader: ProgramGrader, seconds: float, turn: in
     first = turn * ROLLOUTS // GROUP
     rows = [dict(trainer.train_dataset[first + place // GROUP]) for place in range(ROLLOUTS)]
     trainer.state.global_step = turn  # from which follows what is drawn
-    trainer._generations = Generations()
+    trainer._generations.clear()
     start = time.perf_counter()
     trainer._generate_and_score_completions(rows)
     return Generation(time.perf_counter() - start, trainer._metrics["train"][WAITED][-1])

@@ -38,18 +38,15 @@ class LibraryLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._keep(record)
+            message = record.getMessage()
+            if message in self._seen:  # vLLM repeats its warnings at every weight sync
+                return
+            self._seen.add(message)
+            self.lines.append(self.format(record))
+            if self._file is not None:
+                print(self.lines[-1], file=self._file, flush=True)
         except Exception:  # a full disk, or a library's own mistake, must not end a training
             self.handleError(record)
-
-    def _keep(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        if message in self._seen:  # vLLM repeats its warnings at every weight sync
-            return
-        self._seen.add(message)
-        self.lines.append(self.format(record))
-        if self._file is not None:
-            print(self.lines[-1], file=self._file, flush=True)
 
     def write_to(self, folder: Path) -> None:
         """Append past and future records to a folder's log, which the processes of a run share."""

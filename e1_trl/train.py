@@ -15,17 +15,13 @@ if __name__ == "__main__":
     route_logs()  # in front of imports, during which libraries log
     run_command("e1 train", check_versions)  # in front of those that another TRL may not have
 
-import contextlib
-import itertools
 import logging
 import os
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import requests
 import torch
 from trl import DatasetMixtureConfig, ModelConfig, get_peft_config
 
@@ -39,8 +35,6 @@ from e1_trl.provenance import FILE as PROVENANCE
 from e1_trl.provenance import Provenance
 from e1_trl.training.advantages import make_advantage
 from e1_trl.training.beforehand import check_advantage, check_precision
-from e1_trl.training.budgets import key_of
-from e1_trl.training.callbacks import RewardState
 from e1_trl.training.cards import write_cards
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.data import load
@@ -52,9 +46,7 @@ from e1_trl.training.recipe_as_run import E1ScriptArguments, Recipe, fields_of_c
 from e1_trl.training.resumption import check_output, check_same_adapter, find_checkpoint, step_of
 from e1_trl.training.rewards import Accuracy
 from e1_trl.training.trainer import E1Trainer
-from e1_trl.training.validation import BestCheckpoint, Validation
-
-logger = logging.getLogger("e1_trl.train")  # not `__name__`, which is `__main__` in a program
+from e1_trl.training.validation import Validation
 
 MAX_GRADING_WORKERS = 8
 
@@ -62,11 +54,7 @@ MAX_GRADING_WORKERS = 8
 def prepare(
     script_args: E1ScriptArguments, args: E1Config, model: ModelConfig, mixture: DatasetMixtureConfig
 ) -> Recipe:
-    """Check a recipe, and load everything but the model.
-
-    Raises:
-        UserError: one line about what is wrong, where, and what would be right.
-    """
+    """Check a recipe, and load everything but the model."""
     if not model.model_name_or_path:
         raise UserError("the recipe must name a model (model_name_or_path)")
     adapter = make_adapter(args, model)
@@ -89,12 +77,8 @@ def prepare(
     }
     facts = ModelFacts.of(args, model.model_name_or_path)
     check_precision(args, model.model_name_or_path, adapter)
-    if args.vllm_mode == "server" and args.process_index == 0:
-        find_server(args, model.model_name_or_path, facts.thinking_close.context, script_args.dry_run)
     with args.main_process_first(desc="preparing the prompts"):
         problems, evaluation = load(script_args, mixture, args, facts.tokenizer, rewards)
-    if checkpoint is not None:
-        RewardState(rewards).check(checkpoint, set(map(key_of, problems)))
     if args.push_to_hub and args.process_index == 0:
         hub.reserve(
             args.hub_model_id or Path(args.output_dir).absolute().name, args.hub_private_repo, args.hub_revision
@@ -121,11 +105,7 @@ def prepare(
 
 
 def make_adapter(args: E1Config, model: ModelConfig) -> Any:
-    """Make PEFT's configuration of the recipe's adapter, if it trains one.
-
-    Raises:
-        UserError: the base is to be quantized, or is an adapter itself.
-    """
+    """Make PEFT's configuration of the recipe's adapter, if it trains one."""
     if (Path(str(model.model_name_or_path)) / "adapter_config.json").exists():
         raise UserError(f"{model.model_name_or_path} holds an adapter; merge it into its base first (docs/sharing.md)")
     if model.load_in_4bit or model.load_in_8bit:
@@ -135,34 +115,8 @@ def make_adapter(args: E1Config, model: ModelConfig) -> Any:
     return get_peft_config(model)
 
 
-def find_server(args: E1Config, model: str, context: int, dry_run: bool) -> None:
-    """Wait `vllm_server_timeout` seconds for the server, before anything loads; in a dry run only warn.
-
-    Raises:
-        UserError: it does not answer; says how to start it.
-    """
-    url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
-    said = f"no server answers at {url}; start it with: trl vllm-serve --model {model} --max-model-len {context}"
-    deadline = time.monotonic() + args.vllm_server_timeout
-    for tries in itertools.count():
-        with contextlib.suppress(requests.RequestException):  # as TRL asks, with its proxies and certificates
-            if requests.get(f"{url}/health", timeout=10).ok:
-                return
-        if tries == 0:
-            logger.warning("%s%s", said, f"; waiting up to {args.vllm_server_timeout:g} s" * (not dry_run))
-        if dry_run:
-            return
-        if time.monotonic() >= deadline:
-            raise UserError(said)
-        time.sleep(2)
-
-
 def train(recipe: Recipe, written: dict[str, Any]) -> None:
-    """Train, save, and upload once if the recipe says so, with the recipe as `written` on the card.
-
-    Raises:
-        UserError: the upload failed; says where the model is.
-    """
+    """Train, save, and upload once if the recipe says so, with the recipe as `written` on the card."""
     args = recipe.args
     problems = recipe.problems
     evaluation = recipe.evaluation
@@ -190,7 +144,6 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
             trainer.add_callback(
                 Validation(trainer, evaluation, args.evaluation_budgets, recipe.grader, args.eval_samples)
             )
-        trainer.add_callback(BestCheckpoint())
         pinned = {} if recipe.origin.commit is None else {"model_revision": recipe.origin.commit}
         step = 0 if recipe.checkpoint is None else step_of(Path(recipe.checkpoint))
         write_cards(trainer, recipe.origin, {**written, **pinned}, step)

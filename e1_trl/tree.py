@@ -105,8 +105,7 @@ class Tree(Generic[Key]):
     """Branches of one sample of one problem, and the coroutines that wait for them.
 
     Args:
-        problem: index of the problem.
-        sample: index of the sample.
+        problem, sample: their indices.
         marker: the end-of-thinking marker.
         decode: turns token ids into text, to find a marker of several tokens that two segments share.
         saved: segments of this tree from an earlier run, in order of their start.
@@ -163,10 +162,9 @@ class Tree(Generic[Key]):
         return rollout.completion
 
     def requests(self) -> list[tuple["tuple[Tree[Key], Branch]", Request]]:
-        """Return a request for every branch that a coroutine waits for and that is not in flight.
+        """Return a request for every branch that a coroutine waits for and that is not in flight; now they are.
 
-        It asks for as many tokens as the first waiting coroutine needs. The branches count as in flight from now on,
-        even if the requests are submitted later.
+        It asks for as many tokens as the first waiting coroutine needs.
         """
         needed: dict[Branch, int] = {}
         for _, _, branch, length in self._waiting:
@@ -180,7 +178,6 @@ class Tree(Generic[Key]):
         return requests
 
     def stored(self, branch: Branch, segment: Segment) -> StoredSegment:
-        """Return the record to store for a segment of `branch`, which may still be in flight."""
         return StoredSegment(
             problem=self.problem,
             sample=self.sample_index,

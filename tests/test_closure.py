@@ -27,7 +27,6 @@ CORE = {
     "problems": ("", "prompts"),
     "training": (
         "",
-        "adapters",
         "arguments",
         "beforehand",
         "budgets",
@@ -35,7 +34,6 @@ CORE = {
         "config",
         "cuda",
         "groups",
-        "launched",
         "phases",
         "progress",
         "rewards",

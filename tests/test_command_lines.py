@@ -74,7 +74,7 @@ NEEDED: dict[str, list[object]] = {
 WITHIN = {
     "train": "e1_trl.training.launch.resource",
     "plan": "e1_trl.plan.setup.Architecture.of",
-    "fetch": "e1_trl.training.fetch.fetch",
+    "fetch": "e1_trl.training.fetch.resource",
     "smoke": "e1_trl.plan.smoke.command.Hour",
     "validate": "e1_trl.training.validate.validate",
     "eval": "e1_trl.evaluation.prepare.load_benchmark",

@@ -134,7 +134,7 @@ def test_a_failing_grader_leaves_no_problem_out() -> None:
         ({"grader": "mathematics"}, "only programs bring solutions"),
         ({"exclude": None}, "names a file to write"),
         ({"dataset_name": "nowhere.jsonl"}, "no file nowhere.jsonl"),
-        ({"solution_column": "known"}, "there is no column 'known' of solutions; the columns are"),
+        ({"solution_column": "known"}, "solution_column is 'known'; it must be one of"),
     ],
 )
 def test_what_cannot_be_validated_is_one_line(tmp_path: Path, fields: dict[str, Any], message: str) -> None:

@@ -59,9 +59,7 @@ def gfpo(group: Group, rewards: Rewards, keep: int) -> list[float]:
 def per_fork(group: Group, rewards: Rewards, thinking: float = 1.0) -> list[tuple[float, float]]:
     """Subtract from each reward the mean of the group's forks at the same place, hence of about the same budget.
 
-    Args:
-        group, rewards: as for every advantage.
-        thinking: share of a fork's advantage that its thinking has; 1 divided by the forks makes their sum a mean.
+    A fork's thinking has the share `thinking` of its advantage; 1 divided by the forks makes their sum a mean.
     """
     means = [_mean(rewards[fork :: group.forks]) for fork in range(group.forks)]
     found = [reward - means[row % group.forks] for row, reward in enumerate(rewards)]
@@ -124,12 +122,8 @@ ADVANTAGES: dict[str, Callable[..., Any]] = {each.__name__: each for each in (gf
 def make_advantage(spec: Any, args: E1Config) -> Advantage | None:
     """Find what a recipe names: one of `ADVANTAGES`, or the user's at a dotted path; `None` is TRL's own.
 
-    Args:
-        spec: a name, or a mapping of `name` and arguments, which is YAML text if it comes from a command line.
-        args: the recipe's.
-
-    Raises:
-        UserError: there is none of that name, or it does not work with these arguments.
+    Either is a name, or a mapping of `name` and arguments, which is YAML text if it comes from a command line. One that
+    does not work with these arguments is refused.
     """
     if (said := from_yaml("advantage", spec)) is None:
         return None
@@ -158,8 +152,6 @@ def _check(advantage: Advantage, args: E1Config, rewards: Sequence[Reward]) -> N
     forks = args.budgets.forks
     if function is gfpo and not 2 <= (keep := getattr(advantage, "keywords", {}).get("keep", 0)) < args.num_generations:
         raise UserError(f"{said} keeps {keep} of num_generations {args.num_generations}; keep two or more, and fewer")
-    if function in (per_fork, brpo) and args.importance_sampling_level == "sequence":
-        raise UserError(f"importance_sampling_level sequence would average the two advantages of {said}; use token")
     if function in BY_FORK and forks == 1:
         raise UserError(f"{said} compares forks of a thought: thinking_budget: {FORMS[nested]}")
     if function in (per_fork, brpo) and args.num_generations < 2 * forks:

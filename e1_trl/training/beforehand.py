@@ -16,11 +16,11 @@ from peft import PeftConfig
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_utils import SaveStrategy
 
+from e1_trl.arguments import OF_A_WHOLE_BASE
 from e1_trl.budget import PROMPT
 from e1_trl.errors import UserError
 from e1_trl.marker import Marker
 from e1_trl.problems.prompts import MEASURED, drop_long, explain_unthinking
-from e1_trl.training.adapters import check_adapter, check_adapters
 from e1_trl.training.arguments import ROUNDS_AWAY
 from e1_trl.training.config import E1Config
 from e1_trl.training.groups import Advantage, GroupReward
@@ -35,6 +35,8 @@ TRLS_REWARD_ARGUMENTS = frozenset(
     ["prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric"]
 )
 MEANS_OVER_ROWS = {"grpo", "sapo", "dr_grpo", "luspo"}  # losses in which a row counts even if it has no token
+UNMERGED = ["ADALORA", "OSF", "TRAINABLE_TOKENS"]  # types of adapters, and fields of their configurations
+UNMERGED += ["layer_replication", "alora_invocation_tokens", "trainable_token_indices", "is_prompt_learning"]
 
 
 def check_datasets(
@@ -46,10 +48,7 @@ def check_datasets(
 ) -> tuple[Dataset, Dataset | dict[str, Dataset] | None]:
     """Check that rewards find their columns and prompts let the model think, and drop rows with too long prompts.
 
-    Raises:
-        UserError: a dataset is not loaded, a column clashes with one of the rollout's, is no text, or is missing for a
-            reward; fewer prompts are left than one generation takes, where TRL would end before the first step; or as
-            `drop_long` raises it.
+    Fewer prompts than one generation takes are refused, too, with which TRL would end before the first step.
     """
 
     def check(dataset: Dataset) -> Dataset:
@@ -95,8 +94,6 @@ def _check_columns(dataset: Dataset, rewards: Sequence[Reward], args: E1Config) 
             )
         if isinstance(reward, str | torch.nn.Module):  # a reward model, which takes text
             continue
-        if not callable(reward):
-            raise UserError(f"a reward is {reward!r}; it must be a function")
         said = f"the reward {name_of(reward)}"
         parameters = inspect.signature(reward).parameters
         for name, each in parameters.items():
@@ -113,17 +110,15 @@ def _check_columns(dataset: Dataset, rewards: Sequence[Reward], args: E1Config) 
 
 def check_advantage(args: E1Config, advantage: Advantage | None, rewards: Sequence[Reward]) -> None:
     """Raise a `UserError` where TRL's advantages are needed, or have a setting that another function does not read."""
-    by_sign = [f"loss_type {args.loss_type}"] * (args.loss_type == "vespo")
-    by_sign += ["off_policy_mask_threshold"] * (args.off_policy_mask_threshold is not None)
     if advantage is None:
         return
     for name, usual in (("multi_objective_aggregation", "sum_then_normalize"), ("scale_rewards", "group")):
         if (value := getattr(args, name)) != usual:
             raise UserError(f"{name} is {value}, which `advantage` does not read; remove one")
-    if by_sign:
+    if args.loss_type == "vespo" or args.off_policy_mask_threshold is not None:
         raise UserError(
-            f"{by_sign[0]} needs one advantage of a completion, and `advantage` may give its thinking and its solution "
-            "two; remove one"
+            "loss_type vespo and off_policy_mask_threshold need one advantage of a completion, and `advantage` may "
+            "give its thinking and its solution two; remove one"
         )
     if check := getattr(getattr(advantage, "func", advantage), "check_settings", None):  # of `training.advantages`
         check(advantage, args, rewards)
@@ -135,7 +130,7 @@ def check_precision(args: E1Config, model: str | PreTrainedModel, adapter: Any =
     The model is a name, or as it will be trained; with `adapter`, PEFT's configuration, one in fp32 is trained instead.
     """
     if isinstance(adapter, PeftConfig):
-        check_adapter(args, adapter)
+        _check_adapter(args, adapter)
     shards = bool(args.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
     if args.deepspeed_plugin is not None or shards or adapter is not None:
         return
@@ -158,13 +153,50 @@ def _trained_dtypes(args: E1Config, model: str | PreTrainedModel) -> set[torch.d
     return set() if dtype is None else {dtype}
 
 
+def _check_adapter(args: E1Config, config: Any) -> None:
+    """Raise a `UserError` for PEFT's configuration of an adapter that cannot be merged, or changes its base."""
+    name = str(config.peft_type.value)
+    plugin = args.deepspeed_plugin
+    if plugin is not None and plugin.zero_stage < 3 and (args.bf16 or args.fp16):
+        raise UserError(
+            f"under ZeRO-{plugin.zero_stage} an adapter's base changes, as 16 bits round it at each merge for vLLM; "
+            "use accelerate_config zero3, or dtype float32 without DeepSpeed"
+        )
+    if name in UNMERGED or (found := [each for each in UNMERGED if getattr(config, each, None)]):
+        what = name if name in UNMERGED else f"{name} with {found[0]}"
+        raise UserError(f"the adapter is {what}, which cannot be merged into the weights that vLLM gets; train LoRA")
+    bias = getattr(config, "bias", "none")
+    start = str(getattr(config, "init_lora_weights", True)).lower()
+    if args.beta and (bias != "none" or start not in OF_A_WHOLE_BASE):
+        raise UserError(f"beta compares with a base that bias {bias} or init_lora_weights {start} changes; unset it")
+
+
+def _check_adapters(args: E1Config, model: PreTrainedModel) -> None:
+    """Raise a `UserError` for a model with adapters that train nothing, or that vLLM would not get whole."""
+    if not any(each.requires_grad for each in model.parameters()):
+        raise UserError("no weight of the adapter is trained; load it with is_trainable=True")
+    for config in model.peft_config.values():
+        _check_adapter(args, config)
+        if isinstance(config.target_modules, set):
+            config.target_modules = sorted(config.target_modules)  # else the file differs from one save to the next
+    base = model.get_base_model()
+    ends: list[torch.nn.Module] = [*filter(None, (base.get_input_embeddings(), base.get_output_embeddings()))]
+    trained = any(each.requires_grad for end in ends for each in end.parameters())
+    if trained and base.config.get_text_config().tie_word_embeddings:
+        raise UserError(
+            "the adapter trains embeddings that are tied to the head, which vLLM would not get; leave them out of "
+            "target_modules and modules_to_save"
+        )
+
+
 def check_model(args: E1Config, model: PreTrainedModel) -> None:
     """Check precision and adapter of a loaded model, and let it be saved.
 
     Transformers refuses to save one, at the first checkpoint, that names values of sampling and leaves sampling off.
     """
     check_precision(args, model)
-    check_adapters(args, model)
+    if is_peft_model(model):
+        _check_adapters(args, model)
     if model.generation_config is not None:
         try:
             model.generation_config.validate(strict=True)

@@ -6,7 +6,6 @@ Knows nothing about engines or trainers.
 
 import math
 import random
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -20,18 +19,6 @@ from e1_trl.problems.prompts import IDENTITY, identity, problem_of
 Generation = tuple[bool, int, int]  # whether it is trained on, the optimizer step, its number within that step
 Tokens = int | None  # `None` is unlimited
 FIELDS = ("thinking_budget", "solution_budget", "total_budget")
-
-
-class Generations:
-    """Names the generations of a training, counted from each step on: a run that was resumed has the same names."""
-
-    def __init__(self) -> None:
-        self._counted: Counter[tuple[bool, int]] = Counter()
-
-    def next(self, training: bool, step: int) -> Generation:
-        """Name the next generation of a step; generations of evaluations count separately."""
-        self._counted[training, step] += 1
-        return (training, step, self._counted[training, step])
 
 
 @dataclass(frozen=True)
@@ -141,11 +128,7 @@ class Schedule:
 
     @classmethod
     def parse(cls, field: str, given: Any) -> "Schedule":
-        """Read a recipe's field, which is YAML text if it comes from a command line.
-
-        Raises:
-            UserError: it is neither a number nor a schedule, or the schedule does not take its arguments.
-        """
+        """Read a recipe's field, which is YAML text if it comes from a command line, or raise a `UserError`."""
         said = from_yaml(field, given)
         if said is None or type(said) is int:
             return cls(field, fixed, said, {})
@@ -160,11 +143,7 @@ class Schedule:
         try:
             if not all(each is None or (type(each) is int and each >= 0) for each in schedule.values):
                 raise ValueError("its argument must hold numbers of tokens")
-            if name in SCHEDULES and isinstance(schedule.argument, list) is (function is stages):
-                raise ValueError("it takes a list, or for stages a mapping")
-            if function is stages and not all(type(start) is int and start >= 0 for start in schedule.argument):
-                raise ValueError("stages begin at optimizer steps")
-            if type(schedule.forks) is not int or schedule.forks < 1:
+            if schedule.forks < 1:
                 raise ValueError("a thought has one fork or more")
             schedule.at(RolloutKey(0, (True, 0, 1), identity(""), 0, fork=schedule.forks - 1))
         except Exception as error:  # whatever a function of the user's raises
@@ -192,11 +171,7 @@ class Schedule:
         return None if None in self.values else max(tokens for tokens in self.values if tokens is not None)
 
     def at(self, key: RolloutKey) -> Tokens:
-        """Return the tokens of one rollout.
-
-        Raises:
-            UserError: a function of the user's returns something else, or more than the largest value.
-        """
+        """Return the tokens of one rollout, or raise a `UserError` if a user's function gives others."""
         tokens = self.function(replace(key, field=self.field), self.argument, **self.options)
         most = self.largest
         unlimited = tokens is None and most is None
@@ -216,11 +191,7 @@ class Budgets:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> "Budgets":
-        """Read the three fields of a recipe.
-
-        Raises:
-            UserError: a field is neither a number nor a schedule, or makes no budget.
-        """
+        """Read the three fields of a recipe, or raise a `UserError`."""
         budgets = cls(*(Schedule.parse(name, fields[name]) for name in FIELDS))
         budgets.extremes()
         return budgets
@@ -231,11 +202,7 @@ class Budgets:
         return self.thinking.forks
 
     def extremes(self) -> list[Budget]:
-        """Combine all values of the three parts; each of these budgets must fit the context.
-
-        Raises:
-            UserError: a value makes no budget.
-        """
+        """Combine all values of the three parts; each of these budgets must fit the context."""
         return [Budget(*parts) for parts in product(self.thinking.values, self.solution.values, self.total.values)]
 
     @property

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from fractions import Fraction
 from pathlib import Path
@@ -13,7 +13,6 @@ from accelerate.utils import is_peft_model
 from safetensors import safe_open
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainerCallback, TrainerState
-from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.utils import cached_file
@@ -39,8 +38,7 @@ SOLUTION = "solution/mean_tokens"
 class DataOrder(TrainerCallback):
     """Gives a resumed training the order of problems that it would have had.
 
-    TRL's sampler draws each epoch's order from a generator that no checkpoint keeps, and Transformers only skips
-    batches of the current epoch, so that without this callback a resumed epoch would have the order of the first.
+    TRL's sampler draws each epoch's order from a generator that no checkpoint keeps: a resumed epoch had the first's.
     """
 
     def on_train_begin(
@@ -53,10 +51,7 @@ class DataOrder(TrainerCallback):
 
 
 class ResumedFields(TrainerCallback):
-    """Gives a resumed training its recipe's learning rate, weight decay and intervals, in place of its checkpoint's.
-
-    Unless optimizer and schedule are Transformers' `own`, they stay the checkpoint's. Refuses unloaded adapters.
-    """
+    """Gives a resumed training its recipe's intervals, and if Transformers' `own` optimizer, its rate and decay."""
 
     def __init__(self, own: bool = True):
         self._own = own
@@ -77,12 +72,9 @@ class ResumedFields(TrainerCallback):
 
 
 def generated_tokens(history: Sequence[Mapping[str, Any]], rollouts: int, steps: Fraction | int = 1) -> int:
-    """Count the tokens that a training has sampled, from its logs; forced tokens do not count.
+    """Count the tokens that a training has sampled, from the `log_history` of its state; forced ones do not count.
 
-    Args:
-        history: the `log_history` of its state.
-        rollouts: of a generation, in all processes.
-        steps: optimizer steps that a generation lasts.
+    A generation has so many `rollouts` in all processes, and lasts so many optimizer `steps`.
     """
     total = 0.0
     last = 0
@@ -101,34 +93,20 @@ def generation_of(args: GRPOConfig) -> tuple[int, Fraction]:
     return args.generation_batch_size, Fraction(args.generation_batch_size * args.num_iterations, rows)
 
 
-class TokenLimit(TrainerCallback, ExportableState):
+class TokenLimit(TrainerCallback):
     """Ends a training at the first logged step by which `tokens` were generated; `None` is no limit.
 
-    Budgets change the cost of a step, so trainings are compared by tokens. As at `max_steps`, an evaluation and a
-    checkpoint follow if their strategy is `steps`; by epochs they follow anyway. A finished training that resumes ends
-    at once, at `max_steps` too, which Transformers compares only after a step. With another generation batch it is
-    refused, since logged means would be counted by the wrong one.
+    As at `max_steps`, an evaluation and a checkpoint follow if their strategy is `steps`; by epochs they follow anyway.
+    A finished training that resumes ends at once, at `max_steps` too, which Transformers compares only after a step.
     """
 
     def __init__(self, tokens: int | None):
         self.tokens = tokens
-        self.generation = ""
-
-    def state(self) -> dict[str, Any]:
-        """Return the size of a generation, which Transformers saves."""
-        return {"args": {"tokens": self.tokens}, "attributes": {"generation": self.generation}}
 
     def _is_reached(self, args: GRPOConfig, state: TrainerState) -> bool:
         return self.tokens is not None and generated_tokens(state.log_history, *generation_of(args)) >= self.tokens
 
     def on_train_begin(self, args: GRPOConfig, state: TrainerState, control: Any, **_: Any) -> None:
-        rollouts, steps = generation_of(args)
-        self.generation = f"{rollouts} rollouts for {steps} steps"
-        saved = state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).get("generation")
-        if self.tokens is not None and state.global_step and saved not in (None, "", self.generation):
-            raise UserError(f"max_generated_tokens counts generations of {saved}; this run has {self.generation}")
-        self.generation = saved or self.generation  # the first stays, if one without a limit follows
-        state.stateful_callbacks[type(self).__name__] = self.state()
         control.should_training_stop |= state.global_step >= state.max_steps or self._is_reached(args, state)
 
     def on_log(self, args: GRPOConfig, state: TrainerState, control: Any, **_: Any) -> None:
@@ -139,11 +117,7 @@ class TokenLimit(TrainerCallback, ExportableState):
 
 
 class RewardState(TrainerCallback, ExportableState):
-    """Saves the memory of rewards in checkpoints, and restores it when a run resumes.
-
-    Transformers writes it into `trainer_state.json`, the last file of a checkpoint. A run that resumes within a
-    generation samples and remembers it again, as TRL does.
-    """
+    """Saves the memory of rewards in checkpoints, in `trainer_state.json`, and restores it when a run resumes."""
 
     def __init__(self, rewards: Sequence[Reward]):
         self.rewards = {
@@ -151,47 +125,25 @@ class RewardState(TrainerCallback, ExportableState):
         }
 
     def state(self) -> dict[str, Any]:
-        """Return the present state, which Transformers saves."""
         return {"args": {}, "attributes": {name: deepcopy(reward.memory) for name, reward in self.rewards.items()}}
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
-        for name, memory in self._saved(state).items():
+        saved = state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {})
+        for name in saved.keys() & self.rewards.keys():  # rewards of equal name and place
             self.rewards[name].memory.clear()
-            self.rewards[name].memory.update(memory)
+            self.rewards[name].memory.update(saved[name])
         # Transformers looks it up at every save, and a resumed checkpoint may have none.
         state.stateful_callbacks[type(self).__name__] = self.state()
 
-    def check(self, checkpoint: str, keys: Collection[str]) -> None:
-        """Raise a `UserError` if a reward remembers problems, none of which has one of these keys."""
-        saved = self._saved(TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME)))
-        for name, memory in saved.items():
-            problems = memory.get("problems")
-            if isinstance(problems, dict) and problems and problems.keys().isdisjoint(keys):
-                raise UserError(
-                    f"{checkpoint}: its reward {name.partition(' ')[2]} remembers {len(problems)} problems, none of "
-                    "which is in the dataset; resume with the dataset that it was trained on, or start again"
-                )
-
-    def _saved(self, state: TrainerState) -> dict[str, dict[str, Any]]:
-        """Return the saved memory of rewards with equal name and place."""
-        saved = state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {})
-        return {name: memory for name, memory in saved.items() if name in self.rewards}
-
 
 class MasterWeights(TrainerCallback):
-    """Sets DeepSpeed's fp32 master weights to the checkpoint's own numbers as a training begins.
+    """Sets DeepSpeed's fp32 master weights to the numbers of the checkpoint on the Hub or in a folder.
 
-    DeepSpeed casts a model to bfloat16 before it copies the masters from it, so they begin on bfloat16's grid. There a
-    step of 1e-6 is less than half of the distance to the next number almost everywhere, and dozens of steps reach
-    neither the rollouts nor the saved weights. From the checkpoint's own numbers, all of a weight's steps arrive in
-    expectation.
+    DeepSpeed casts a model to bfloat16 before it copies the masters from it. On that grid, dozens of steps of 1e-6
+    reach neither the rollouts nor the saved weights; from the checkpoint's numbers, all arrive in expectation.
 
-    Under ZeRO-1, 2 and 3, every process sets its own part. Nothing is set if the training resumes, if an adapter is
-    trained, or if the checkpoint is in 16 bits. A weight that is not the checkpoint's, rounded, is left with a warning.
-
-    Args:
-        checkpoint: Hub id or folder that the model was loaded from.
-        revision: of the checkpoint on the Hub.
+    Every process sets its own part. Nothing is set if the training resumes, if an adapter is trained, or if the
+    checkpoint is in 16 bits. A weight that is not the checkpoint's, rounded, is left with a warning.
     """
 
     def __init__(self, checkpoint: str, revision: str | None = None):
@@ -227,11 +179,7 @@ def tensors(checkpoint: str, revision: str | None) -> Iterator[tuple[str, torch.
 
 
 def begin(parameter: torch.nn.Parameter, value: torch.Tensor) -> bool:
-    """Set this process's part of a parameter's master to `value`, of the parameter's shape, in fp32.
-
-    Returns:
-        Whether the master was `value`, rounded; if not, it is left as it is.
-    """
+    """Set this process's part of a parameter's master to `value`, if it is `value`, rounded, and return whether."""
     # Imported late: it takes seconds, and initializes DeepSpeed's accelerator.
     from deepspeed.utils import safe_get_local_fp32_param, safe_set_full_fp32_param, safe_set_local_fp32_param
 
@@ -253,10 +201,7 @@ def begin(parameter: torch.nn.Parameter, value: torch.Tensor) -> bool:
 
 
 class StartChecks(TrainerCallback):
-    """Prints the layout of rows, and why, as a training begins; trims rows in place of packing if packed ones mix.
-
-    Refuses `eval_budgets` of which no `Validation` was added, as TRL would evaluate at another budget.
-    """
+    """Prints the layout of rows, and why, as a training begins; trims rows in place of packing if packed ones mix."""
 
     def __init__(self, trainer: "E1Trainer", why: str):
         self._trainer = trainer
@@ -264,7 +209,7 @@ class StartChecks(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
         trainer = self._trainer
-        if trainer.validation is None and trainer.args.eval_budgets:
+        if trainer.validation is None and trainer.args.eval_budgets:  # TRL would evaluate at another budget
             raise UserError("eval_budgets needs trainer.add_callback(Validation(trainer, …)), or leave it unset")
         if trainer.layout is Layout.PACKED:
             gap = packing_gap(trainer)
@@ -276,10 +221,9 @@ class StartChecks(TrainerCallback):
 
 
 def packing_gap(trainer: "E1Trainer") -> float:
-    """Return the mean difference, in nats, of the log-probabilities of two short rows packed and alone.
+    """Return the larger mean difference, in nats, of the log-probabilities of two short rows packed and alone.
 
-    The larger one of both rows. The rows are equal, so a row that sees the other copies it, and the difference is as
-    large as can be. A collective operation with one result in all processes.
+    The rows are equal, so one that sees the other copies it, and differs as much as can be. A collective operation.
     """
     model = trainer.model
     layout = trainer.layout

@@ -23,10 +23,8 @@ def write_cards(
 ) -> None:
     """Have a trainer write its model's card and files into `output_dir` before every save and upload.
 
-    With `push_to_hub`, tables of completions stay out of the upload.
-
-    Until a resumed training has learnt something, only the card itself is written: a finished one may just upload a
-    model that was evaluated.
+    Tables of completions stay out of an upload. Until a resumed training has learnt something, only the card itself is
+    written: a finished one may just upload a model that was evaluated.
 
     Args:
         trainer: its marker, budgets and model are described.
@@ -48,16 +46,10 @@ def write_cards(
         if trainer.state.global_step <= resumed and resumed and (folder / ORIGIN).exists():
             model_card.write(folder, hub_id or str(folder), branch if hub_id else None)
             return
-        _keep_earlier_recipe(folder, recipe, resumed)
+        if recipe is not None and resumed and (folder / RECIPE).exists():
+            earlier = yaml.safe_load((folder / RECIPE).read_text())
+            if earlier != yaml.safe_load(yaml.safe_dump(dict(recipe))):  # the one that led to `resumed`
+                (folder / RECIPE).replace(folder / EARLIER.format(resumed))
         publish(folder, trained, base, recipe, hub_id, branch, **more)
 
     trainer.write_card = write
-
-
-def _keep_earlier_recipe(folder: Path, recipe: Mapping[str, Any] | None, step: int) -> None:
-    """Keep the recipe that led to a step under another name, if the training goes on with a different one."""
-    file = folder / RECIPE
-    if recipe is None or not step or not file.exists():
-        return
-    if yaml.safe_load(file.read_text()) != yaml.safe_load(yaml.safe_dump(dict(recipe))):
-        file.replace(folder / EARLIER.format(step))

@@ -4,14 +4,13 @@ Knows nothing about data, rewards or a loaded model.
 """
 
 import logging
-from dataclasses import dataclass, fields, replace
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
-from transformers.integrations import get_available_reporting_integrations
 from transformers.trainer_utils import HubStrategy, IntervalStrategy, SaveStrategy
-from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_available
 from trl import GRPOConfig
 
 from e1_trl.arguments import check_fields, from_yaml, option, secrets_in
@@ -21,8 +20,7 @@ from e1_trl.errors import UserError, user_errors
 from e1_trl.marker import Marker
 from e1_trl.training.arguments import BudgetedTraining, TrlFields
 from e1_trl.training.budgets import FIELDS, Budgets
-from e1_trl.training.launched import check_environment, check_launcher, is_alone
-from e1_trl.training.scoring import check_attention
+from e1_trl.training.cuda import gpu_fault
 
 logger = logging.getLogger(__name__)
 
@@ -32,13 +30,10 @@ OWN_SAMPLING_PARAMETERS = {
     *("n", "max_tokens", "min_tokens", "stop", "stop_token_ids", "logprobs", "detokenize", "output_kind", "seed"),
     *("frequency_penalty", "presence_penalty", "structured_outputs", "thinking_token_budget"),
 }
-# Fields of TRL that concern other rollouts than ours, and (`COLOCATED`) an engine in the training processes.
-UNUSED = (
-    *("cache_implementation", "ds3_gather_for_generation", "max_tool_calling_iterations"),
-    *("transformers_continuous_batching_config", "use_transformers_continuous_batching"),
-    "vllm_structured_outputs_regex",
-)
-COLOCATED = ("vllm_enable_sleep_mode", "vllm_gpu_memory_utilization", "vllm_model_impl", "vllm_tensor_parallel_size")
+
+
+def _is_set(variable: str) -> bool:
+    return os.environ.get(variable, "false").lower() == "true"
 
 
 @dataclass
@@ -62,8 +57,8 @@ class E1Config(BudgetedTraining, GRPOConfig):
             default is what the model computes in. ZeRO-3 gathers the weights of a model that it saves.
 
     Raises:
-        UserError: a field is of another type or beyond a limit, contradicts another or the launcher, has no effect on
-            budgeted rollouts, or names a logger that is not installed.
+        UserError: a field is of another type or beyond a limit, contradicts another or the launcher, or cannot hold
+            for budgeted rollouts.
     """
 
     max_completion_length: int | None = option(
@@ -86,12 +81,11 @@ class E1Config(BudgetedTraining, GRPOConfig):
         if self.eval_budgets:  # in place of TRL's own evaluation, for which its batch would have to be divisible
             self.num_generations_eval: int | None = self.num_generations_eval or 1
             self.eval_steps: float | None = self.eval_steps or 10
-        check_environment(self.fp16, self.bf16, self.ddp_backend, self.use_cpu)
-        self._check_bf16()
-        if is_alone():
+        self._check_environment()
+        # Without a process group: one process, and no DeepSpeed, which makes a group even of one.
+        if os.environ.get("WORLD_SIZE", "1") == "1" and not _is_set("ACCELERATE_USE_DEEPSPEED"):
             self.ddp_backend: str | None = None  # Transformers would ask for the size of a group that does not exist
         super().__post_init__()
-        check_launcher(self)
         if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage >= 1:
             settings = self.deepspeed_plugin.deepspeed_config
             settings.setdefault("communication_data_type", "fp32")
@@ -106,24 +100,16 @@ class E1Config(BudgetedTraining, GRPOConfig):
         self._check_rollouts()
         if self.push_to_hub:
             self._check_upload()
-        if self.restore_callback_states_from_checkpoint:
-            raise UserError(
-                "restore_callback_states_from_checkpoint is true, which would replace our callbacks; remove it: the "
-                "memory of rewards is restored in any case"
-            )
-        installed = get_available_reporting_integrations()
-        if absent := [name for name in self.report_to if name not in installed]:
-            raise UserError(
-                f"report_to names {absent[0]!r}, which is not installed; pip install {absent[0]}, or choose from "
-                f"{', '.join([*installed, 'none'])}"
-            )
 
-    def _check_bf16(self) -> None:
-        said = "true" if self.bf16 else "unset, which is true in TRL," if self.bf16 is None and not self.fp16 else None
-        if said and not (self.use_cpu or is_torch_bf16_gpu_available() or is_torch_xla_available()):
+    def _check_environment(self) -> None:
+        if not (self.use_cpu or _is_set("ACCELERATE_USE_CPU")) and (fault := gpu_fault()) is not None:
+            raise UserError(fault)
+        # Transformers silently prefers the recipe's precision to the launcher's.
+        own = "fp16" if self.fp16 else "no" if self.bf16 is False else "bf16"  # unset, bf16 is true in TRL
+        if (launchers := os.environ.get("ACCELERATE_MIXED_PRECISION", "no")) not in ("no", own):
             raise UserError(
-                f"bf16 is {said} and no GPU here computes in it; on a CPU train with accelerate_config: cpu and bf16: "
-                "false (or use_cpu: true, for bf16 on the CPU)"
+                f"mixed precision is {own} in the recipe (fp16, bf16) and {launchers} in the Accelerate configuration "
+                "(mixed_precision); make them equal, or set mixed_precision to 'no', which leaves it to the recipe"
             )
 
     def _check_budgets(self) -> None:
@@ -150,11 +136,8 @@ class E1Config(BudgetedTraining, GRPOConfig):
     def _check_rollouts(self) -> None:
         if not self.use_vllm:
             raise UserError("use_vllm is false; budgeted rollouts need vLLM (vllm_mode 'colocate' or 'server')")
-        sampler = "a vLLM server" if self.vllm_mode == "server" else "vLLM"
-        unused = UNUSED + COLOCATED if self.vllm_mode == "server" else UNUSED
-        defaults = {each.name: each.default for each in fields(self)}
-        if named := [name for name in unused if getattr(self, name) != defaults[name]]:
-            raise UserError(f"{', '.join(named)}: no effect on rollouts that {sampler} samples in two parts; remove it")
+        if self.vllm_structured_outputs_regex is not None:
+            raise UserError("vllm_structured_outputs_regex cannot hold over a rollout's two requests; remove it")
         given = self.generation_kwargs if isinstance(self.generation_kwargs, dict) else {}
         if own := sorted(OWN_SAMPLING_PARAMETERS & given.keys()):
             raise UserError(f"generation_kwargs sets {own}, which cannot hold over a rollout's two requests; remove it")
@@ -178,12 +161,10 @@ class E1Config(BudgetedTraining, GRPOConfig):
 
     @property
     def budgets(self) -> Budgets:
-        """Budgets of the training's rollouts."""
         return Budgets.of(vars(self))
 
     @property
     def evaluation_budgets(self) -> list[Budget]:
-        """Budgets of validations."""
         return [Budget.parse(text) for text in self.eval_budgets]
 
     def longest_prompt(self, marker: Marker, model_context: int) -> int:
@@ -197,10 +178,8 @@ class E1Config(BudgetedTraining, GRPOConfig):
     def fit(self, marker: Marker, model_context: int) -> tuple[ThinkingClose, int]:
         """Return the close of the thinking and the longest completion in tokens for a model of `model_context` tokens.
 
-        With a limited budget the engine's context is no longer than prompt and budget need.
-
-        Raises:
-            UserError: the budget exceeds `max_completion_length`, or does not fit the context.
+        With a limited budget the engine's context is no longer than prompt and budget need. What does not fit raises a
+        `UserError`.
         """
         prompt = self.longest_prompt(marker, model_context)
         budgets = (*self.budgets.extremes(), *self.evaluation_budgets)
@@ -229,15 +208,9 @@ class ModelFacts:
 
     @classmethod
     def of(cls, args: E1Config, model: str | PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None) -> Self:
-        """Fit the budget into a model's context, and set `max_prompt_length` of `args` if it is unset.
-
-        Raises:
-            UserError: marker, budget and model do not fit together, the attention is not installed, or the model does
-                not exist.
-        """
+        """Fit the budget into a model's context, and set `max_prompt_length` of `args` if it is unset."""
         if isinstance(tokenizer, ProcessorMixin):
             tokenizer = tokenizer.tokenizer
-        check_attention((args.model_init_kwargs or {}).get("attn_implementation"))
         name = model if isinstance(model, str) else model.name_or_path
         hub = {"revision": (args.model_init_kwargs or {}).get("revision"), "trust_remote_code": args.trust_remote_code}
         with user_errors(f"the model {name}", OSError, ValueError):

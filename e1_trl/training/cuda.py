@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from e1_trl.errors import INSTALL, one_line
 
 OLDEST_DRIVER = {12: 525, 13: 580}  # NVIDIA's, for each major version of CUDA
-LONGEST_ANSWER = 30.0  # seconds, of nvidia-smi
 MIB = 2**20
 
 
@@ -28,8 +27,8 @@ def visible_cards() -> list[Card]:
     chosen = [] if visible is None else ["-i", visible]
     query = "--query-gpu=memory.total,memory.used,driver_version"
     words = ["nvidia-smi", query, "--format=csv,noheader,nounits", *chosen]
-    try:  # after a fault of a GPU it may not answer
-        answer = subprocess.run(words, capture_output=True, text=True, check=True, timeout=LONGEST_ANSWER).stdout
+    try:  # after a fault of a GPU it may not answer, at all or in time
+        answer = subprocess.run(words, capture_output=True, text=True, check=True, timeout=30).stdout
         rows = [line.split(", ") for line in answer.splitlines()]
         return [Card(_bytes(total), _bytes(used), driver) for total, used, driver in rows]
     except (OSError, subprocess.SubprocessError, ValueError):

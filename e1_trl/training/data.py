@@ -4,7 +4,6 @@ Knows nothing about models, engines or how answers are graded.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
@@ -15,8 +14,7 @@ from trl import DatasetMixtureConfig, get_dataset
 from e1_trl.errors import UserError
 from e1_trl.problems.benchmarks import find_benchmark
 from e1_trl.problems.load import load_benchmark, load_problems, make_problems
-from e1_trl.problems.prompts import MEASURED
-from e1_trl.problems.selection import decontaminate, named_in
+from e1_trl.problems.selection import decontaminate
 from e1_trl.problems.source import file_suffix, whole
 from e1_trl.training.beforehand import check_datasets
 from e1_trl.training.budgets import RolloutKey, Schedule, key_of
@@ -33,11 +31,7 @@ def load(
     tokenizer: PreTrainedTokenizerBase,
     rewards: Sequence[Reward],
 ) -> tuple[Dataset, Dataset | None]:
-    """Load the problems of a recipe to train on, and to evaluate on meanwhile, with the columns of `make_problems`.
-
-    Raises:
-        UserError: one line about what is wrong with the recipe's dataset, where, and what would be right.
-    """
+    """Load the problems of a recipe to train on, and to evaluate on meanwhile, with the columns of `make_problems`."""
     need_answers = "accuracy" in script_args.reward_funcs or bool(args.eval_budgets)
     evaluates = args.eval_strategy != "no" or bool(args.eval_budgets)
     benchmark = script_args.eval_benchmark
@@ -52,8 +46,6 @@ def load(
         train = decontaminate(train, evaluation, benchmark or f"the split {script_args.dataset_test_split!r}")
     for other in script_args.decontaminate:
         train = decontaminate(train, load_benchmark(other, script_args)[0], other)
-    if any(MEASURED in dataset.column_names for dataset in (train, evaluation) if dataset is not None):
-        raise UserError(f"the dataset's column {MEASURED!r} has the name of one of ours; rename it")
     train = with_targets(train, script_args.target, script_args.target_prompt, args.seed)
     if evaluation is not None and not args.eval_budgets:  # which are lengths already
         evaluation = with_targets(evaluation, script_args.target, script_args.target_prompt, args.seed)
@@ -90,29 +82,16 @@ def _check_evaluation(script_args: E1ScriptArguments, evaluates: bool) -> None:
 def read_split(
     script_args: E1ScriptArguments, mixture: DatasetMixtureConfig, seed: int, need_answers: bool, split: str
 ) -> Dataset:
-    """Read a split of a recipe's dataset, or of TRL's `datasets:`, with the columns of `make_problems`.
-
-    Raises:
-        UserError: the recipe names no dataset, or contradicts itself; or its dataset does not exist, or cannot be read.
-    """
-    if script_args.exclude:
-        named_in(Path(script_args.exclude))  # before gigabytes are loaded
+    """Read a split of a recipe's dataset, or of TRL's `datasets:`, with the columns of `make_problems`."""
     name = script_args.dataset_name
     config = script_args.dataset_config
     if not mixture.datasets:
-        if mixture.test_split_size is not None:
-            raise UserError(
-                f"test_split_size is {mixture.test_split_size}, which splits what stands under datasets; name the "
-                "dataset there, or remove it"
-            )
         if name is None:
             raise UserError("the recipe must name a dataset (dataset_name, or several under datasets)")
         return load_problems(name, split, script_args, config, need_answers)
     if name is not None or config is not None:
         both = "dataset_config" if name is None else "dataset_name"
         raise UserError(f"the recipe has both datasets and {both}; remove one of them")
-    if mixture.streaming:
-        raise UserError("streaming is true; problems are checked before training, so they must be loaded")
     set_seed(seed)  # TRL draws the test split without one, so every process and every resumed run would differ
     try:
         splits = get_dataset(mixture)
@@ -132,19 +111,13 @@ class ProblemKey(RolloutKey):
 
 
 def with_targets(dataset: Dataset, target: Any, words: str | None, seed: int) -> Dataset:
-    """Have each prompt ask for a length, which the column `target` holds; without target and words, change nothing.
-
-    Raises:
-        UserError: target or words are missing, or the target is not a number of tokens for each problem.
-    """
+    """Have each prompt ask for a length, which the column `target` holds; without target and words, change nothing."""
     if target is None and words is None:
         return dataset
     if target is None or "{target}" not in (words or ""):
         raise UserError(
             f"target is {target!r} and target_prompt {words!r}; set both, the second with {{target}} in it, or neither"
         )
-    if "target" in dataset.column_names:
-        raise UserError("the dataset has a column 'target'; rename it, or remove the recipe's target")
     schedule = Schedule.parse("target", target)
     wanted = f"target is {target!r}; it must be a number of tokens, or one drawn for each problem"
     try:

@@ -28,7 +28,12 @@ def show(recipe: Recipe) -> None:
     """Print what would be trained on, then try the first prompts, accepted answers and rewards as is said below."""
     trials = Trials.run(recipe.problems, recipe.kind, recipe.grader)
     print(describe(recipe, trials), flush=True)
-    check_prompts(recipe)
+    tokenizer = recipe.facts.tokenizer
+    for at in range(min(TRIED, len(recipe.problems))):
+        prompt = recipe.problems[at]["prompt"]
+        ids = tokenize(tokenizer, prompt, recipe.args.chat_template_kwargs or {})
+        if lost := explain_loss(tokenizer, prompt, ids):
+            raise UserError(f"problem {at}: {lost}")
     trials.check()
     print(f"they give        {try_rewards(recipe, trials)}", flush=True)
 
@@ -37,10 +42,6 @@ def try_rewards(recipe: Recipe, trials: Trials) -> str:
     """Call the rewards as a training does, and say what each gives to the first problem's trials, or an empty solution.
 
     The thinking in front of the trials is empty, and closed by the model. Models and rewards of groups are not called.
-
-    Raises:
-        Exception: a reward raised it.
-        UserError: a reward does not give a number, or None, for each trial.
     """
     args = recipe.args
     tokenizer = recipe.facts.tokenizer
@@ -78,17 +79,6 @@ def try_rewards(recipe: Recipe, trials: Trials) -> str:
     return f"{'; '.join(found)} ({sizes} solution tokens, no thinking)"
 
 
-def check_prompts(recipe: Recipe) -> None:
-    """Raise a `UserError` if a first prompt, decoded from its token ids, no longer holds its question."""
-    tokenizer = recipe.facts.tokenizer
-    problems = recipe.problems
-    for at in range(min(TRIED, len(problems))):
-        prompt = problems[at]["prompt"]
-        ids = tokenize(tokenizer, prompt, recipe.args.chat_template_kwargs or {})
-        if lost := explain_loss(tokenizer, prompt, ids):
-            raise UserError(f"problem {at}: {lost}")
-
-
 def steps_of(args: E1Config, prompts: int) -> int:
     """Return the optimizer steps of a training on this number of prompts; TRL drops a last partial generation."""
     if args.max_steps > 0:
@@ -100,11 +90,7 @@ def steps_of(args: E1Config, prompts: int) -> int:
 
 
 def at_steps(args: E1Config, problems: Dataset) -> str:
-    """Format a scheduled budget, of each fork, at the first, middle and last step: its range over the first problems.
-
-    Raises:
-        UserError: a schedule of the user's gives no budget at one of these steps.
-    """
+    """Format a scheduled budget, of each fork, at the first, middle and last step, over the first problems."""
     steps = steps_of(args, len(problems))
     budgets = args.budgets
     keys = [key_of(row) for row in problems.select(range(min(TRIED, len(problems))))]

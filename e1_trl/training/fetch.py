@@ -5,7 +5,6 @@
 Runs on any machine that shares the Hub's cache with the node, as a login node does: it needs no GPU and loads no model.
 """
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from e1_trl.errors import UserError, user_errors
 from e1_trl.recipes import resource, shipped
 
 FORMATS = ["*.pt", "*.pth", "*.gguf", "*.onnx*", "*.h5", "*.msgpack", "*.ot"]  # weights that a training does not load
-KERNEL = re.compile(r"(?:.*\|)?([^/|]+/[^/@:]+)(?:@([^:]+))?(?::.*)?")  # an `attn_implementation` of the Hub
 PICKLED = "*.bin"
 # The machine that fetches needs no GPU, and uploads nothing.
 OVERRIDES = ("--use_cpu", "true", "--bf16", "false", "--fp16", "false", "--push_to_hub", "false")
@@ -34,13 +32,18 @@ def make_parser() -> CommandParser:
     return made
 
 
-def fetch(words: Sequence[str]) -> None:
-    """Download what `e1 train` loads with these arguments, the cheap parts first."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Fetch for the recipe that `argv` (default: the command line) names, the cheap parts first."""
+    parsed, words = make_parser().parse_known_args(argv)
+    # Imported late: they take seconds.
+    from huggingface_hub.constants import HF_HOME
+
     from e1_trl.training.config import ModelFacts
     from e1_trl.training.data import load
     from e1_trl.training.recipe_as_run import parse_recipe
 
-    script_args, args, model, mixture = parse_recipe([*words, *OVERRIDES], prog="e1 fetch")
+    words = ["--config", str(resource("recipes", parsed.config)), *words, *OVERRIDES]
+    script_args, args, model, mixture = parse_recipe(words, prog="e1 fetch")
     if not model.model_name_or_path:
         raise UserError("the recipe must name a model (model_name_or_path)")
     script_args.exclude = None  # the file may not be written yet
@@ -48,16 +51,11 @@ def fetch(words: Sequence[str]) -> None:
     facts = ModelFacts.of(args, model.model_name_or_path)
     load(script_args, mixture, args, facts.tokenizer, rewards=[])
     fetch_model(model.model_name_or_path, model.model_revision)
-    if kernel := KERNEL.fullmatch(model.attn_implementation or ""):
-        fetch_model(*kernel.groups())
+    print(f"fetched into {HF_HOME}; on a node without internet: HF_HOME={HF_HOME} HF_HUB_OFFLINE=1 e1 train …")
 
 
 def fetch_model(name: str, revision: str | None) -> None:
-    """Download a model: its safetensors if it has any, else its pickled weights.
-
-    Raises:
-        UserError: the Hub has no such model or revision, or cannot be reached.
-    """
+    """Download a model: its safetensors if it has any, else its pickled weights."""
     from huggingface_hub import snapshot_download
 
     if Path(name).is_dir():
@@ -66,15 +64,6 @@ def fetch_model(name: str, revision: str | None) -> None:
         folder = snapshot_download(name, revision=revision, ignore_patterns=[*FORMATS, PICKLED])
         if not [*Path(folder).glob("*.safetensors")]:
             snapshot_download(name, revision=revision, ignore_patterns=FORMATS)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Fetch for the recipe that `argv` (default: the command line) names."""
-    parsed, words = make_parser().parse_known_args(argv)
-    fetch(["--config", str(resource("recipes", parsed.config)), *words])
-    from huggingface_hub.constants import HF_HOME
-
-    print(f"fetched into {HF_HOME}; on a node without internet: HF_HOME={HF_HOME} HF_HUB_OFFLINE=1 e1 train …")
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ class Group:
 
     @property
     def solved(self) -> float:
-        """Share of right rollouts among those that could be graded."""
+        """Share of right rollouts among the graded ones."""
         graded = [each for each in self.correct if each is not None]
         return sum(graded) / max(len(graded), 1)
 
@@ -116,9 +116,6 @@ def reward_groups(
         size: rollouts of a group.
         training: whether the generation is trained on, and so remembered.
         forks: rollouts of a thought.
-
-    Raises:
-        UserError: a reward returns more or fewer values than a group has rollouts.
     """
     of_groups = {column: reward for column, reward in enumerate(rewards) if isinstance(reward, GroupReward)}
     known = [math.nan] * len(scores) if accuracy is None else scores[:, accuracy].tolist()
@@ -152,11 +149,7 @@ def reward_groups(
 
 
 def advantages_of(groups: Sequence[Group], rewards: Sequence[float], advantage: Advantage) -> list[tuple[float, float]]:
-    """Return the advantage of each rollout's thinking and of its solution; both are 0 without a reward.
-
-    Raises:
-        UserError: the function returns more or fewer values than a group has rollouts, or one that is not finite.
-    """
+    """Return the advantage of each rollout's thinking and of its solution; both are 0 without a reward."""
     name = name_of(advantage)
     found: list[tuple[float, float]] = []
     for group in groups:

@@ -20,7 +20,7 @@ from e1_trl.training.arguments import BudgetedTraining, TrlFields
 from e1_trl.training.recipe_arguments import RecipeArguments
 from e1_trl.versions import check_versions
 
-PRECISION = ("bf16", "fp16", "use_cpu")  # fields that set a recipe's precision
+PRECISION = {"bf16", "fp16", "use_cpu"}  # fields that set a recipe's precision
 # Their product times the number of processes is the rollouts of an optimizer step.
 BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
 FOR_SEVERAL = "for several, pass --accelerate_config ddp"
@@ -77,16 +77,8 @@ def make_parser(with_all_fields: bool = False) -> CommandParser:
 def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
     """Return the command line that trains: Python, `accelerate launch` with its options, `e1_trl.train` with its own.
 
-    Without a GPU, launcher and precision default to those of a CPU if neither recipe nor command line sets them; a dry
-    run takes them in any case.
-
-    Args:
-        argv: of `e1 train`.
-        gpus: number of visible GPUs; unset: as PyTorch counts them.
-
-    Raises:
-        UserError: a recipe or Accelerate configuration does not exist or cannot be read, or its number of processes
-            does not fit this machine or the recipe's batch.
+    Without a GPU (by `gpus`, or as PyTorch counts them), launcher and precision default to those of a CPU if neither
+    recipe nor command line sets them; a dry run takes them in any case.
     """
     options, overrides = _launcher().parse_known_args(argv)
     parser = CommandParser("e1 train", "", "")
@@ -148,7 +140,7 @@ def _choose_for_cpus(
     if is_dry or (not name and not os.path.isfile(default_config_file)):
         name = "cpu"
         used.append("accelerate_config cpu")
-    if not {*PRECISION} & {*given} and (is_dry or all(recipe.get(each) is None for each in PRECISION)):
+    if not PRECISION & {*given} and (is_dry or all(recipe.get(each) is None for each in PRECISION)):
         chosen["bf16"] = "false"
     chosen = {field: value for field, value in chosen.items() if field not in given}
     if is_dry:
@@ -176,17 +168,8 @@ def check_processes(
 ) -> None:
     """Refuse processes that would not start, more than there are GPUs, and a number that `check_batch` refuses.
 
-    Args:
-        name: of the Accelerate configuration.
-        accelerate: fields of the Accelerate configuration.
-        processes: to start on all machines together.
-        gpus: visible on this machine; with 0, processes share its CPUs.
-        recipe: fields of the recipe.
-        given: names of the fields on the command line.
-        is_dry: whether nothing will be trained, so that the batch may be another.
-
-    Raises:
-        UserError: says what to pass.
+    The configuration `accelerate` of this name starts `processes` on all machines together; without `gpus` on this one,
+    they share its CPUs. `given` are the fields on the command line. In a dry run the batch may be another.
     """
     if processes > 1 and starts_one(accelerate):
         remedy = f"{FOR_SEVERAL} {_keep_batch(recipe, processes)}" if gpus else "remove --num_processes"
@@ -235,9 +218,7 @@ def _count_gpus() -> int:
 def _launch(words: Sequence[str]) -> None:
     """Run `accelerate launch` without its tracebacks: a process that fails has printed its error.
 
-    Raises:
-        SystemExit: a process failed or was killed; if killed, with one line.
-        UserError: a signal ended this process; its own have ended, too.
+    Ends in a line if a process was killed, or if a signal ended this one, whose own have ended, too.
     """
     from accelerate.commands.launch import launch_command, launch_command_parser
     from torch.distributed.elastic.multiprocessing import SignalException

@@ -110,14 +110,7 @@ FORMULAS = (l1_exact, l1_max, laser, kimi, arora, lead, alp, solve_rate, cosine,
 
 
 class LengthReward(GroupReward):
-    """Reward that a formula gives.
-
-    Attributes:
-        needs_target: whether prompts must ask for a length.
-
-    Raises:
-        TypeError, ValueError, ArithmeticError: the formula does not take these arguments.
-    """
+    """Reward that a formula gives. Raises what the formula raises if it does not take these arguments."""
 
     weighs_length = True
 
@@ -125,7 +118,7 @@ class LengthReward(GroupReward):
         self.formula = formula
         self.arguments = arguments
         self.needs_accuracy = formula not in (l1_exact, overlong)
-        self.needs_target = formula in (l1_exact, l1_max)
+        self.needs_target = formula in (l1_exact, l1_max)  # whether prompts must ask for a length
         self.__name__ = formula.__name__  # TRL logs the reward under it
         flags = [True, False]
         self.of(Group("", [*flags], [1, 2], [2, 3], flags, flags, target=2))  # raises what is wrong with the arguments
@@ -137,11 +130,11 @@ class LengthReward(GroupReward):
 class Hapo(LengthReward):
     """HAPO (AAAI 2026): cosine of a length relative to the problem's shortest right response so far."""
 
-    def __init__(self, weight: float = 1.0, floor: float = -0.7):
+    def __init__(self, **terms: Any):
         self.memory["problems"] = {}
-        super().__init__(self.hapo, weight=weight, floor=floor)
+        super().__init__(self.hapo, **terms)
 
-    def hapo(self, group: Group, weight: float, floor: float) -> list[float]:
+    def hapo(self, group: Group, weight: float = 1.0, floor: float = -0.7) -> list[float]:
         """From `weight` for a length of 0 to `-weight`, at least `floor` where it is right, at most 0 where not."""
         shortest = self.memory["problems"].get(group.key)
         if shortest is None:
@@ -164,31 +157,21 @@ class Hapo(LengthReward):
 class LaserD(LengthReward):
     """LASER-D and, with `longer_wrong`, LASER-DE (arXiv 2505.15612): a target for each of three difficulties.
 
-    The difficulty of a problem is the share of its group that is right: from 2/3 on, from 1/3 on, or less. Its target
-    is the first of `range(lowest, highest, step)` within which a right response is expected from a group of the
-    difficulty's least share. The paper monitors 500 problems every 20 steps; here the last `window` generations that
-    were trained on count.
+    The target of a difficulty is the first of `range(lowest, highest, step)` within which a right response is expected
+    from a group of its least share. The paper monitors 500 problems every 20 steps; here the last `window` generations
+    that were trained on count.
     """
 
-    def __init__(
-        self,
-        lowest: int,
-        highest: int,
-        step: int,
-        bonus: float = 0.5,
-        wrong: float = 0.0,
-        longer_wrong: bool = False,
-        window: int = 20,
-    ):
+    def __init__(self, lowest: int, highest: int, step: int, window: int = 20, **terms: Any):
         if window < 1:
             raise UserError(f"window is {window} generations; it must be 1 or more")
         self.candidates = [*range(lowest, highest, step), highest]
         self.window = window
-        self.sees_repeats = longer_wrong
+        self.sees_repeats = terms.get("longer_wrong", False)
         self.memory.update(targets=[highest] * 3, generations=[])
-        super().__init__(self.laser_d, bonus=bonus, wrong=wrong, longer_wrong=longer_wrong)
+        super().__init__(self.laser_d, **terms)
 
-    def laser_d(self, group: Group, bonus: float, wrong: float, longer_wrong: bool) -> list[float]:
+    def laser_d(self, group: Group, bonus: float = 0.5, wrong: float = 0.0, longer_wrong: bool = False) -> list[float]:
         """`bonus` within the target if right; `wrong` if not, with the bonus for a finished attempt beyond it."""
         target = self.memory["targets"][difficulty(group)]
         rewards = []
@@ -226,16 +209,11 @@ LENGTH_REWARDS: dict[str, Callable[..., LengthReward]] = {
 
 def warn_of_scaling(rewards: Sequence[Any], scale_rewards: str, aggregation: str) -> None:
     """Warn if TRL divides by the spread of a group, which cancels the weight of a length reward."""
-    if not any(isinstance(reward, GroupReward) and reward.weighs_length for reward in rewards):
-        return
-    if aggregation == "normalize_then_sum":  # which does not read scale_rewards
+    where = "" if aggregation == "normalize_then_sum" else " in groups that are all right or all wrong"
+    weighs = any(isinstance(reward, GroupReward) and reward.weighs_length for reward in rewards)
+    if weighs and (not where or scale_rewards == "group"):
         logger.warning(
-            "multi_objective_aggregation is normalize_then_sum, which divides each reward by its spread in a group: a "
-            "length reward pushes as hard whatever its bonus, alpha or weight; reward_weights weigh it, or "
-            "sum_then_normalize with scale_rewards none keeps them"
-        )
-    elif scale_rewards == "group":
-        logger.warning(
-            "scale_rewards is group: in groups that are all right or all wrong a length reward pushes as hard whatever "
-            "its weight; batch and none keep that"
+            "with multi_objective_aggregation %s and scale_rewards %s a length reward pushes as hard whatever its "
+            "weight%s; sum_then_normalize with batch or none keeps that",
+            *(aggregation, scale_rewards, where),
         )

@@ -57,14 +57,10 @@ def make_rewards(
     """Make the rewards of a recipe, in its order.
 
     Args:
-        specs: names or dotted paths, or mappings of `name` and arguments. With arguments, the named object is called to
-            return the reward, as our length rewards (`{name: laser, target: 4096}`) and TRL's factories
-            (`{name: get_cosine_scaled_reward, max_len: 1280}`) are. Classes are called in any case.
+        specs: names or dotted paths, or mappings of `name` and arguments, with which the named object is called to
+            return the reward (`{name: laser, target: 4096}`). Classes are called in any case.
         weights: one for each, or None.
         grader: grades for the reward `accuracy`.
-
-    Raises:
-        UserError: a reward is unknown, cannot be imported or made, or the number of weights differs.
     """
     if weights is not None and len(weights) != len(specs):
         raise UserError(

@@ -40,10 +40,6 @@ class Phases:
             if phase == SAMPLING:
                 self._look_at_memory("generation")
 
-    def forget(self) -> None:
-        """Drop the seconds so far, for example those of a validation."""
-        self._seconds.clear()
-
     def take(self) -> dict[str, float]:
         """Return and reset `seconds/<phase>`, and on a GPU `memory/generation` and `memory/training` in GB.
 

@@ -82,13 +82,9 @@ def transcripts(
     rewards: Sequence[float],
     count: int | None,
 ) -> str:
-    """Write some rollouts as text, with `‖` around forced tokens: one for each end of the thinking, then more.
+    """Write `count` rollouts (two if unset) as text: one for each end of the thinking, then more.
 
-    Args:
-        tokenizer: decodes the tokens.
-        rollouts: prompt ids and completion of each.
-        rewards: of the rollouts.
-        count: number of rollouts; two if unset.
+    A rollout is its prompt's ids and its completion. `‖` stands around forced tokens.
     """
 
     def shorten(text: str) -> str:
@@ -133,11 +129,6 @@ def metrics_of(completions: Sequence[Completion], forks: int = 1) -> Iterator[tu
         yield "solution/truncated_ratio", completion.truncated
         for end in ENDS:
             yield f"thinking/{end}_ratio", float(completion.thinking_end is end)
-
-
-def parts(tokenizer: PreTrainedTokenizerBase, completions: Sequence[Completion]) -> list[list[str]]:
-    """Decode thinking, forced text and solution of each completion."""
-    return [[tokenizer.decode(part) for part in completion.parts] for completion in completions]
 
 
 class Progress(TrainerCallback):

@@ -41,9 +41,6 @@ class E1ScriptArguments(RecipeArguments, ScriptArguments):
     """Fields of a recipe about problems, rewards, and how it is launched.
 
     `dataset_name` is a Hub id, a local file or a folder, see `e1_trl.problems.load`; TRL's `datasets:` mixes several.
-
-    Raises:
-        UserError: a field has no effect here, or contradicts the grader.
     """
 
     def __post_init__(self) -> None:
@@ -52,10 +49,6 @@ class E1ScriptArguments(RecipeArguments, ScriptArguments):
             raise UserError(
                 f"the reward format looks for a box, which no answer of {self.grader} has; remove it from reward_funcs"
             )
-        if self.dataset_streaming:
-            raise UserError("dataset_streaming is true; problems are checked before training, so they must be loaded")
-        if self.ignore_bias_buffers:
-            raise UserError("ignore_bias_buffers is true; it has no effect on GRPO, remove it")
 
 
 @dataclass(frozen=True)
@@ -83,14 +76,7 @@ def parse_recipe(
 ) -> tuple[Any, ...]:
     """Read a recipe, its base and its command line into records, with all types checked.
 
-    Args:
-        argv: the command line.
-        records: dataclasses that hold the recipe's fields.
-        whole: whether a field of the file that no record has is an error.
-        prog: name of the command in errors.
-
-    Raises:
-        UserError: one line about what is wrong with a field, or with the base.
+    A field of the file that no record has is an error if the recipe is read as a `whole`. Errors name `prog`.
     """
     if any(word.partition("=")[0] == "--base" for word in argv):
         raise UserError("base stands in a recipe's file; on the command line name the recipe itself as --config")
@@ -132,18 +118,13 @@ def fields_of_config(argv: Sequence[str]) -> dict[str, Any]:
 
 
 def resolved(argv: Sequence[str], parsed: Iterable[Any]) -> dict[str, Any]:
-    """Collect the fields that a recipe's file or its command line sets, as they are run and published.
-
-    Args:
-        argv: the command line.
-        parsed: the records that `parse_recipe` returned for it.
-    """
+    """Collect the fields that a recipe's file or its command line sets, as they are run (`parsed`) and published."""
     recipe = fields_of_config(argv)
     for record in parsed:
-        recipe |= {name: _plain(getattr(record, name)) for name in names_in(argv) if hasattr(record, name)}
+        recipe |= {name: getattr(record, name) for name in names_in(argv) if hasattr(record, name)}
         if isinstance(record, E1Config):
             recipe |= _batch_as_meant(recipe, record.world_size)
-    return _publishable({name: value for name, value in recipe.items() if name not in OWN and name[:4] != "hub_"})
+    return _published({name: value for name, value in recipe.items() if name not in OWN and name[:4] != "hub_"})
 
 
 def _batch_as_meant(recipe: Mapping[str, Any], processes: int) -> dict[str, Any]:
@@ -157,21 +138,15 @@ def _batch_as_meant(recipe: Mapping[str, Any], processes: int) -> dict[str, Any]
     return {name: int(each) for name, each in scaled.items()}
 
 
-def _publishable(value: Any) -> Any:
-    """Leave out secrets, and all of a path on this machine but its last part."""
-    if isinstance(value, dict):
-        return {name: _publishable(held) for name, held in value.items() if name not in SECRETS}
-    if isinstance(value, str) and os.path.exists(value):
-        return Path(value).name
-    if isinstance(value, str):
-        return re.sub(r"(?<=://)[^/@\s]+@", "", value)  # name and password in an address
-    return [_publishable(held) for held in value] if isinstance(value, list) else value
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as YAML has it."""
+def _published(value: Any) -> Any:
+    """Return a value as YAML has it, without secrets and all of a path on this machine but its last part."""
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, dict):
+        return {name: _published(held) for name, held in value.items() if name not in SECRETS}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return value if isinstance(value, str | int | float | bool | dict | None) else str(value)
+        return [_published(each) for each in value]
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = str(value)
+    return Path(text).name if os.path.exists(text) else re.sub(r"(?<=://)[^/@\s]+@", "", text)  # name and password

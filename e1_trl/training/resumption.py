@@ -21,12 +21,7 @@ SCALE = ("r", "lora_alpha", "use_rslora", "use_dora")  # fields with which an ad
 def find_checkpoint(args: E1Config, dry_run: bool = False) -> str | None:
     """Find the whole checkpoint to resume from, named or the last of `output_dir`; `None` to begin anew.
 
-    A dry run may stand for other processes, and a finished training needs no optimizer without DeepSpeed, so neither is
-    asked for it.
-
-    Raises:
-        UserError: there is no whole checkpoint (but for `auto`), or a later one, or it is not one to resume from with
-            these processes.
+    A finished training needs no optimizer without DeepSpeed, so it is not asked for it, nor is a dry run.
     """
     named = str(args.resume_from_checkpoint)  # text where it comes from a command line
     if named.lower() in ("none", "false"):
@@ -61,27 +56,18 @@ def step_of(checkpoint: Path) -> int:
 
 
 def check_state(checkpoint: Path, args: E1Config) -> None:
-    """Raise a `UserError` if a checkpoint lacks what a training resumes from.
-
-    That is its optimizer, of as many of DeepSpeed's processes, and the reference model if the recipe moves it.
-    """
+    """Raise a `UserError` if a checkpoint lacks its optimizer, or the reference model if the recipe moves it."""
     if args.sync_ref_model and args.beta:
         raise UserError(
             "sync_ref_model is true: a resumed training would begin again with the base as its reference, since no "
             "checkpoint holds one; train without it, or in one go"
         )
-    shares = len([*checkpoint.glob("global_step*/*_optim_states.pt")])
-    remedy = "train from its weights as a new model (model_name_or_path)"
-    if shares and shares != args.world_size:
-        raise UserError(
-            f"{checkpoint} is of {shares} processes (its DeepSpeed optimizer states), and {args.world_size} would "
-            f"resume it; launch with --num_processes {shares}, or {remedy}"
-        )
     needed = ["optimizer*", SCHEDULER_NAME] if args.deepspeed_plugin is None else ["global_step*"]
     if missing := [name for name in needed if not any(checkpoint.glob(name))]:
         raise UserError(
             f"{checkpoint} holds no {missing[0]}, so Adam's moments or the schedule would begin again: it was saved "
-            f"with save_only_model, or with{'out' * bool(args.deepspeed_plugin)} DeepSpeed; {remedy}"
+            f"with save_only_model, or with{'out' * bool(args.deepspeed_plugin)} DeepSpeed; train from its weights as "
+            "a new model (model_name_or_path)"
         )
 
 

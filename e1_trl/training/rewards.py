@@ -1,8 +1,7 @@
 """The reward for a right answer, and warnings about rewards that judge the thinking.
 
-TRL calls a reward with the columns of the dataset and those of the rollout, one value per completion. Ours look at
-`solution_text` (the text after the close of the thinking, "" if there is none), the end of the thinking, and whether
-the solution was truncated; never at the whole completion, so a box inside the thinking earns nothing.
+Ours look at the text after the close of the thinking, never at the whole completion: a box inside the thinking earns
+nothing.
 """
 
 import logging
@@ -29,9 +28,8 @@ class Accuracy:
     was worked out in its box, `6*8=48`, unless an accepted answer has such work: a policy that is paid for it would use
     the box as scratch paper. Evaluations count it as right.
 
-    Logs ratios of completions: `grading/<fault>` for each of the grader's `faults`, as `grading/timed_out`, and for
-    mathematics `grading/worked_in_box`, right or wrong; the seconds spent waiting for the grades of a generation; and
-    every completion's outcome.
+    Logs every completion's outcome, the seconds spent waiting for them, and ratios: `grading/<fault>` for each of the
+    grader's `faults`, and for mathematics `grading/worked_in_box`, right or wrong.
     """
 
     __name__ = "accuracy"

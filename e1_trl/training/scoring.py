@@ -8,12 +8,10 @@ import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from importlib.util import find_spec
 from typing import Any
 
 import torch
-from transformers import AttentionInterface, PreTrainedModel
-from transformers.utils import is_kernels_available
+from transformers import PreTrainedModel
 from transformers.utils.generic import is_flash_attention_requested
 
 from e1_trl.errors import UserError
@@ -35,11 +33,7 @@ class Layout(StrEnum):
 
 
 def layout_of(model: PreTrainedModel, padding_free: bool, aux_loss: bool) -> tuple[Layout, str]:
-    """Return the layout that a model's attention supports, and the reason.
-
-    Raises:
-        UserError: `varlen` or `sdpa` cannot compute the model's attention.
-    """
+    """Return the layout that a model's attention supports, and the reason; refuse attention that computes another."""
     text = model.config.get_text_config()
     drops = bool(getattr(text, "attention_dropout", 0))
     if text._attn_implementation == VARLEN and (drops or not model._supports_flash_attn):
@@ -69,21 +63,6 @@ def layout_of(model: PreTrainedModel, padding_free: bool, aux_loss: bool) -> tup
             return Layout.TRIMMED, "the model does not pass the bounds of packed rows to its attention"
         return Layout.PACKED, "flash attention gets the bounds of rows"
     return Layout.TRIMMED, "without flash attention, packed rows would need a mask"
-
-
-def check_attention(name: str | None) -> None:
-    """Raise a `UserError` if this machine lacks an `attn_implementation`."""
-    if name is None:
-        return
-    known = ["eager", *(each for each in AttentionInterface().valid_keys() if "|" not in each)]
-    if "/" not in name and name not in known:
-        raise UserError(
-            f"attn_implementation is {name!r}; it must be one of {', '.join(known)}, or a kernel on the "
-            "Hub, as kernels-community/flash-attn2"
-        )
-    of_the_hub = "/" in name or ("flash" in name and not find_spec("flash_attn"))
-    if of_the_hub and not is_kernels_available():
-        raise UserError(f"attn_implementation is {name!r}, whose package is not installed; {VARLEN} needs none")
 
 
 @contextmanager
@@ -119,7 +98,8 @@ def scored(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Compute the log-probability of each completion token, and the entropy of its distribution, in nats.
 
-    The number of passes depends on the number of rows alone, since under ZeRO-3 it must be equal in all processes.
+    Both are (rows, kept), 0 at padding; no entropy if the model's head computes none. The number of passes depends on
+    the number of rows alone, since under ZeRO-3 it must be equal in all processes.
 
     Args:
         model: with TRL's fused output head, in the wrapper in which it is trained (DeepSpeed's, for example).
@@ -132,9 +112,6 @@ def scored(
         parts: passes into which `batch_size` rows are cut, sorted by length. Only a process that trains alone takes
             more than one: autograd delivers a weight's gradient after the last pass, so each of several processes
             would hold all gradients, unsharded. ZeRO-3 would also gather the weights again for each pass.
-
-    Returns:
-        Both (rows, kept), 0 at padding; no entropy if the model's head computes none.
     """
     from e1_trl.trl_internals import through_head  # imported late: it imports vLLM
 

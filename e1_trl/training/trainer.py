@@ -1,11 +1,8 @@
-"""TRL's GRPO with budget-constrained rollouts: `E1Trainer`.
-
-All else is TRL's: loss, advantages (unless `advantage` is set), importance-sampling correction, DeepSpeed, PEFT,
-checkpoints, logging.
-"""
+"""TRL's GRPO with budget-constrained rollouts: `E1Trainer`. All else is TRL's, as loss, DeepSpeed and checkpoints."""
 
 import copy
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -21,12 +18,12 @@ from e1_trl.engines.engine import OnCompletion, ignore
 from e1_trl.errors import UserError
 from e1_trl.rollout import Completion, Rollout, ThinkingEnd
 from e1_trl.training import beforehand
-from e1_trl.training.budgets import Generation, Generations, RolloutKey, key_of
+from e1_trl.training.budgets import Generation, RolloutKey, key_of
 from e1_trl.training.callbacks import DataOrder, MasterWeights, ResumedFields, RewardState, StartChecks, TokenLimit
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.groups import Advantage, advantages_of, reward_groups
 from e1_trl.training.phases import SAMPLING, SCORING, SYNC, Phases
-from e1_trl.training.progress import Progress, columns_of, metrics_of, parts, transcripts
+from e1_trl.training.progress import Progress, columns_of, metrics_of, transcripts
 from e1_trl.training.rewards import Accuracy, Reward
 from e1_trl.training.scoring import PARTS_ON_CPU, Layout, layout_of, scored
 from e1_trl.trl_internals import HookedTrainer, starting
@@ -42,10 +39,8 @@ class E1Trainer(HookedTrainer):
     streamed; prompts longer than `max_prompt_length` are dropped with a warning. Reward functions receive the dataset's
     columns and, for each completion, `solution_text` (the graded text after the close of the thinking, "" if there is
     none), `thinking_end` (`"closed"`, `"forced"`, `"eos"` or `"total"`), `thinking_tokens`, `thinking_budget`,
-    `solution_tokens` and `solution_truncated`. `advantage` replaces TRL's advantages by a function of a group.
-
-    The model card is TRL's unless `e1_trl.training.cards.write_cards` replaces it by ours, with `budget.json`, from
-    which evaluation and serving take budgets and marker.
+    `solution_tokens` and `solution_truncated`. `advantage` replaces TRL's advantages by a function of a group. The card
+    is TRL's without `e1_trl.training.cards.write_cards`.
 
     Raises:
         UserError: budget, context, data, rewards and configuration do not fit together; mostly before a model loads.
@@ -105,7 +100,7 @@ class E1Trainer(HookedTrainer):
         self._rows: list[dict[str, Any]] = []  # dataset row of each of this process's last rollouts
         self._rollouts: list[tuple[list[int], Completion]] = []  # prompt ids and completion of each
         self._rewards: list[float] = []  # weighted sum of the rewards of each
-        self._generations = Generations()
+        self._generations: Counter[tuple[bool, int]] = Counter()
         self._add_callbacks(rewards)
         self._phases = Phases(self.accelerator.device)
         self.engine = make_training_engine(
@@ -137,7 +132,7 @@ class E1Trainer(HookedTrainer):
         """Sample one budgeted completion for each of this process's prompts: TRL's `rollout_func`."""
         prompt_ids = trainer.tokenize(prompts)[0]
         with trainer.profiled("vLLM.generate"), trainer._phases.measure(SAMPLING):
-            generation = trainer._generations.next(trainer.model.training, trainer.state.global_step)
+            generation = trainer._next_generation(trainer.model.training)
             first = trainer.accelerator.process_index * len(prompts)
             budgets = [
                 trainer.budgets.at(RolloutKey(trainer.args.seed, generation, key_of(row), first + at))
@@ -147,9 +142,10 @@ class E1Trainer(HookedTrainer):
         trainer._rollouts = list(zip(prompt_ids, completions, strict=True))
         closes = (trainer.args.trained_close, len(trainer.thinking_close.marker.ids))
         bookkeeping = columns_of(completions, budgets)
-        shown = {"parts": parts(trainer.processing_class, completions)} if trainer.args.log_completions else {}
-        for column, values in {**bookkeeping, **shown}.items():
+        for column, values in bookkeeping.items():
             trainer.log_column(column, values)
+        if trainer.args.log_completions:
+            trainer.log_column("parts", [[*map(trainer.processing_class.decode, each.parts)] for each in completions])
         trainer.log_metric("weights/compared_tensors", trainer.engine.compared_tensors)
         for metric, value in metrics_of(completions, trainer._forks):
             trainer.log_metric(metric, value)
@@ -161,6 +157,12 @@ class E1Trainer(HookedTrainer):
             "solution_text": trainer.solution_texts(completions),
             **bookkeeping,
         }
+
+    def _next_generation(self, training: bool) -> Generation:
+        """Name a generation by its number from the present step on: a run that was resumed has the same names."""
+        step = self.state.global_step
+        self._generations[training, step] += 1
+        return (training, step, self._generations[training, step])
 
     def solution_texts(self, completions: Sequence[Completion]) -> list[str]:
         """Decode the graded part of each completion."""
@@ -197,13 +199,10 @@ class E1Trainer(HookedTrainer):
             self.write_card(**more)
 
     def complete(self, prompts: list[Any], budgets: Sequence[Budget]) -> list[list[Completion]]:
-        """Complete this process's prompts at each of the budgets, with the current weights.
-
-        The budgets must fit the context. A collective operation. Nothing is logged or trained on.
-        """
+        """Complete this process's prompts at each budget, which must fit the context. A collective operation."""
         self.vllm.sync()  # for all budgets; in sleep mode, the engine syncs again when it wakes for the next one
         ids = self.tokenize(prompts)[0]
-        names = [self._generations.next(False, self.state.global_step) for _ in budgets]
+        names = [self._next_generation(training=False) for _ in budgets]
         return [self._complete(ids, [budget] * len(ids), name) for budget, name in zip(budgets, names, strict=True)]
 
     def _complete(
@@ -228,8 +227,7 @@ class E1Trainer(HookedTrainer):
     def extend_rewards(self, rewards: torch.Tensor, rows: list[dict[str, Any]], token_ids: list[list[int]]) -> None:
         """Add rewards of groups, and log the mean reward by how the thinking ended, `reward/forced` and so on.
 
-        A completion whose grader failed has no reward, whatever its other rewards are: TRL leaves it out of its group's
-        mean, and gives it no advantage.
+        A completion whose grader failed has no reward: TRL leaves it out of its group, and gives it no advantage.
         """
         for metric, value in self._phases.take().items():
             self.log_metric(metric, value)
@@ -262,7 +260,7 @@ class E1Trainer(HookedTrainer):
 
     def begin_generation(self, rows: list[dict[str, Any]]) -> None:
         self._rows = rows
-        self._phases.forget()
+        self._phases.take()  # for example those of a validation
 
     def _causal_model(self, model: torch.nn.Module) -> PreTrainedModel:
         """Return a policy or reference without its wrappers, PEFT's included."""

@@ -66,9 +66,9 @@ def make_parser() -> CommandParser:
 
 
 def outcomes_of(problems: "Dataset", solution_column: str, tried: int, grader: Grader) -> list[Outcome | None]:
-    """Return the outcome of the first `tried` solutions of each problem, `None` without any solution.
+    """Return the outcome of the first `tried` solutions of each problem: correct if one is, `None` without any.
 
-    Correct if one is; else ungraded if the grader failed on one, so that the problem stays; else that of the last one.
+    Else it is ungraded if the grader failed on one, so that the problem stays; else that of the last one.
     """
     from tqdm import tqdm
 
@@ -103,11 +103,8 @@ def validate(script_args: "E1ScriptArguments", mixture: "DatasetMixtureConfig", 
     mixture.test_split_size = None  # all problems are tried, whatever the seed holds out
     with make_grader(script_args, grading_workers()) as grader:
         problems = read_split(script_args, mixture, 0, True, script_args.dataset_train_split)
-        if column not in problems.column_names:
-            raise UserError(
-                f"there is no column {column!r} of solutions; the columns are {', '.join(problems.column_names)}; name "
-                "one as solution_column"
-            )
+        if column not in (columns := problems.column_names):
+            raise UserError(f"solution_column is {column!r}; it must be one of {', '.join(columns)}")
         outcomes = outcomes_of(problems, column, arguments.tried, grader)
     lines = [
         json.dumps({"id": key, "outcome": outcome, "problem": problem.strip()[:80]}) + "\n"

@@ -40,9 +40,6 @@ def attend(
 
     Returns:
         (rows, tokens, heads, width), and no weights of attention.
-
-    Raises:
-        ValueError: the model needs attention that the kernel does not have.
     """
     rows, _, tokens, _ = query.shape
     if more := _beyond(module, query, key, value, attention_mask, others):

@@ -22,6 +22,9 @@ from e1_trl.training.beforehand import check_advantage, check_model, check_preci
 from e1_trl.training.named_rewards import TRLS_REWARDS, format_reward
 from e1_trl.training.trainer import E1Trainer
 
+SHORT = {"thinking_budget": 8, "solution_budget": 8, "max_prompt_length": 64}
+ROWS = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a=7;a?"}]] * 8, "answers": [["7"]] * 8})
+
 
 def small(**fields: Any) -> PreTrainedModel:
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -36,11 +39,7 @@ def test_weights_of_16_bits_are_refused_without_masters_in_fp32(tmp_path: Path) 
     small().bfloat16().save_pretrained(tmp_path)
     refused = [(config(model_init_kwargs={"dtype": name}), str(BASE)) for name in ("bfloat16", "float16")]
     refused += [(config(model_init_kwargs={"dtype": name}), str(tmp_path)) for name in ("auto", None)]
-    refused += [
-        (config(), small().bfloat16()),
-        (config(), small().half()),
-        (config(bf16=True), adapted(small()).half()),
-    ]
+    refused += [(config(), small().bfloat16()), (config(bf16=True), adapted(small()).half())]
     for args, model in refused:
         with pytest.raises(UserError, match=r"^dtype is b?float16, .*: 16-bit weights have no fp32 master copy with"):
             check_precision(args, model)
@@ -153,33 +152,37 @@ def test_one_process_loads_policy_and_reference_onto_one_gpu_of_many(
         return AutoModelForCausalLM.from_pretrained(name, dtype="float32")
 
     monkeypatch.setattr("trl.trainer.grpo_trainer.create_model_from_path", load)
-    fields = {"thinking_budget": 8, "solution_budget": 8, "max_prompt_length": 64, "beta": 0.1}
-    rows = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a=7;a?"}]] * 8, "answers": [["7"]] * 8})
     monkeypatch.setattr("trl.trainer.grpo_trainer.VLLMGeneration", Mock(side_effect=InterruptedError))
     for model in (str(BASE), AutoModelForCausalLM.from_pretrained(BASE, dtype="float32")):
         with pytest.raises(InterruptedError):
-            E1Trainer(model, format_reward, config(output_dir=str(tmp_path), **fields), rows)
+            E1Trainer(model, format_reward, config(output_dir=str(tmp_path), **SHORT, beta=0.1), ROWS)
     # A policy, its reference, and the reference of a policy that was loaded before.
     assert [each.get("device_map", "auto") for each in seen] == [None] * 3
 
 
-def test_a_trainer_refuses_them_before_its_engine_starts(tmp_path: Path) -> None:
-    args = config(thinking_budget=8, solution_budget=8, max_prompt_length=64, model_init_kwargs={"dtype": "bfloat16"})
-    rows = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a=7;a?"}]] * 8, "answers": [["7"]] * 8})
+def test_the_engine_is_of_the_revision_that_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts = Mock(side_effect=InterruptedError)
+    monkeypatch.setattr("e1_trl.training.trainer.starting", starts)
+    for mode, revision in (("colocate", "later"), ("server", None)):
+        fields = {**SHORT, "vllm_mode": mode, "model_init_kwargs": {"revision": "later"}}
+        with pytest.raises(InterruptedError):
+            E1Trainer(str(BASE), format_reward, config(output_dir=str(tmp_path), **fields), ROWS)
+        assert starts.call_args.args == (revision, 1)
+
+
+def test_a_trainer_refuses_them_before_its_engine_starts() -> None:
+    args = config(**SHORT, model_init_kwargs={"dtype": "bfloat16"})
     for model in (str(BASE), AutoModelForCausalLM.from_pretrained(BASE, dtype=torch.bfloat16)):
         with pytest.raises(UserError, match=r"^dtype is bfloat16, "):
-            E1Trainer(model, format_reward, args, rows)
+            E1Trainer(model, format_reward, args, ROWS)
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"loss_type": "vespo"}, "^loss_type vespo needs one advantage of a completion, .*; remove one$"),
-        ({"off_policy_mask_threshold": 0.5}, "^off_policy_mask_threshold needs one advantage of a completion"),
-        (
-            {"multi_objective_aggregation": "normalize_then_sum"},
-            "^multi_objective_aggregation is normalize_then_sum, which `advantage` does not read; remove one$",
-        ),
+        ({"loss_type": "vespo"}, "^loss_type vespo .* need one advantage of a completion"),
+        ({"off_policy_mask_threshold": 0.5}, "off_policy_mask_threshold need one advantage of a completion"),
+        ({"multi_objective_aggregation": "normalize_then_sum"}, "^multi_.* is normalize_then_sum, which `advantage`"),
         ({"scale_rewards": "none"}, "^scale_rewards is none, which `advantage` does not read; remove one$"),
     ],
 )

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,21 +29,9 @@ from e1_trl.training.groups import Group, GroupReward
 from e1_trl.training.lengths import Hapo, LaserD
 from e1_trl.training.phases import SAMPLING, SYNC, Phases
 from e1_trl.training.progress import FIRST, GAP, Progress
-from e1_trl.training.validation import BestCheckpoint, Validation
+from e1_trl.training.validation import Validation
 
 KEY = "0123456789abcdef"
-
-
-class Falling(torch.nn.Module):
-    """A model whose loss is its only weight, and falls with each step."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(1))
-
-    def forward(self, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-        loss = self.weight.sum()
-        return {"loss": loss, "logits": labels * loss}
 
 
 def remembering() -> tuple[Hapo, LaserD, RewardState]:
@@ -59,11 +46,7 @@ def test_each_reward_has_its_own_memory_back_from_a_checkpoint(tmp_path: Path) -
     restored, other, again = remembering()
     again.on_train_begin(None, TrainerState.load_from_json(str(tmp_path / "trainer_state.json")), None)
     assert restored.memory == {"problems": {KEY: 200}} and other.memory == laser.memory
-    again.check(str(tmp_path), {KEY, "other"})
-    with pytest.raises(ValueError, match="its reward hapo remembers 1 problems, none of which is in the dataset"):
-        again.check(str(tmp_path), {"other"})
     exchanged = RewardState([len, LaserD(lowest=100, highest=300, step=100), Hapo()])
-    exchanged.check(str(tmp_path), {"other"})
     exchanged.on_train_begin(None, TrainerState.load_from_json(str(tmp_path / "trainer_state.json")), None)
     assert exchanged.rewards["1 laser_d"].memory["targets"] == [300, 300, 300]
 
@@ -71,7 +54,6 @@ def test_each_reward_has_its_own_memory_back_from_a_checkpoint(tmp_path: Path) -
 def test_a_checkpoint_without_memory_is_resumed_and_saved_as_any(tmp_path: Path) -> None:
     TrainerState().save_to_json(str(tmp_path / "trainer_state.json"))
     hapo, _, memory = remembering()
-    memory.check(str(tmp_path), {KEY})
     older = TrainerState.load_from_json(str(tmp_path / "trainer_state.json"))
     memory.on_train_begin(None, older, None)
     assert hapo.memory == {"problems": {}}
@@ -147,19 +129,6 @@ def test_the_step_that_reaches_the_limit_is_the_last(tokens: int | None, ends: b
         resumed, control = TrainerState(global_step=1, max_steps=steps, log_history=state.log_history), TrainerControl()
         TokenLimit(tokens).on_train_begin(arguments(), resumed, control)
         assert control.should_training_stop is is_finished
-
-
-def test_a_limit_of_tokens_is_not_counted_by_another_batch_than_sampled_them() -> None:
-    first = TrainerState(max_steps=9)
-    TokenLimit(500).on_train_begin(arguments(), first, TrainerControl())
-    saved = {"log_history": [{"step": 1, **LOGGED}], "stateful_callbacks": first.stateful_callbacks}
-    TokenLimit(500).on_train_begin(arguments(), TrainerState(global_step=1, max_steps=9, **saved), TrainerControl())
-    other = TrainerState(global_step=1, max_steps=9, **saved)
-    with pytest.raises(UserError, match=r"generations of 8 rollouts for 1 steps; this run has 8 rollouts for 2 steps"):
-        TokenLimit(500).on_train_begin(arguments(iterations=2), other, TrainerControl())
-    TokenLimit(None).on_train_begin(arguments(iterations=2), other, TrainerControl())
-    with pytest.raises(UserError, match="generations of 8 rollouts for 1 steps"):  # also after one without a limit
-        TokenLimit(500).on_train_begin(arguments(iterations=2), other, TrainerControl())
 
 
 class Rollouts(TrainerCallback):
@@ -248,31 +217,6 @@ def test_the_last_step_is_validated_once(strategy: str, asks: bool) -> None:
     assert control.should_evaluate is asks
 
 
-def test_the_best_checkpoint_is_found_in_a_folder_that_was_moved(tmp_path: Path) -> None:
-    """By a finished training that is resumed to upload its best weights."""
-
-    def training(folder: Path) -> Trainer:
-        strategies = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1}
-        best = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": True}
-        fixed = {"use_cpu": True, "bf16": False, "report_to": "none", "max_steps": 3, "learning_rate": 0.1}
-        args = TrainingArguments(str(folder), **fixed, **strategies, **best)
-        rows = [{"labels": torch.ones(1)}] * 8
-        return Trainer(Falling(), args, train_dataset=rows, eval_dataset=rows, callbacks=[BestCheckpoint()])
-
-    first = training(tmp_path / "run")
-    first.train()
-    assert first.state.best_global_step == 1
-    elsewhere = training(tmp_path / "elsewhere")
-    elsewhere.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-3"))
-    (tmp_path / "run").rename(tmp_path / "moved")
-    moved = training(tmp_path / "moved")
-    moved.train(resume_from_checkpoint=True)
-    assert first.model.weight == elsewhere.model.weight == moved.model.weight
-    shutil.rmtree(tmp_path / "moved" / "checkpoint-1")
-    with pytest.raises(UserError, match=r"load_best_model_at_end is true, and the best checkpoint, .*-1, is gone"):
-        training(tmp_path / "moved").train(resume_from_checkpoint=True)
-
-
 def seen(caplog: pytest.LogCaptureFixture, gaps: list[float]) -> list[int]:
     """The steps that were warned of."""
     progress = Progress()
@@ -285,14 +229,14 @@ def seen(caplog: pytest.LogCaptureFixture, gaps: list[float]) -> list[int]:
     return [int(record.getMessage().split(":")[0].removeprefix("step ")) for record in caplog.records]
 
 
-def test_a_gap_is_judged_against_the_first_ones_of_its_run(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_gap_is_judged_against_the_first_ones_of_its_run_unless_rounding_cannot_explain_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     usual = [0.01, 0.02, 0.015, 0.01, 0.02]
     assert len(usual) == FIRST
     assert seen(caplog, [*usual, 0.05, 0.07, 0.07, 0.15]) == [6, 8]  # above 0.06, then above twice what was said
     assert "in this run's first generations it was at most 0.02" in caplog.records[0].getMessage()
-
-
-def test_a_gap_that_rounding_cannot_explain_is_warned_of_from_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.clear()
     assert seen(caplog, [0.3, 0.3, 0.3, 0.3, 0.3, 0.3]) == [0]
 
 

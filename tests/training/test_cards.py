@@ -18,7 +18,7 @@ from e1_trl.checkpoints.budget_file import BudgetInfo, Effort
 from e1_trl.checkpoints.model_card import BaseModel
 from e1_trl.errors import UserError
 from e1_trl.marker import Marker
-from e1_trl.training.callbacks import ResumedFields, StartChecks
+from e1_trl.training.callbacks import MasterWeights, ResumedFields, StartChecks
 from e1_trl.training.cards import write_cards
 from e1_trl.training.trainer import E1Trainer
 
@@ -73,6 +73,17 @@ def test_rates_of_a_users_own_optimizer_are_left_alone(kind: type[WithoutEngine]
     trainer._add_callbacks([])
     (fields,) = (each for each in trainer.callback_handler.callbacks if isinstance(each, ResumedFields))
     assert fields._own is resets
+
+
+@pytest.mark.parametrize("deepspeed", [True, False])
+def test_the_masters_of_a_policy_begin_at_the_checkpoint_that_it_was_loaded_from(
+    deepspeed: bool, tmp_path: Path
+) -> None:
+    trainer = WithoutEngine(tmp_path, thinking_budget=8)
+    trainer.is_deepspeed_enabled = deepspeed
+    trainer._add_callbacks([])
+    begun = [each._checkpoint for each in trainer.callback_handler.callbacks if isinstance(each, MasterWeights)]
+    assert begun == [str(BASE)] * deepspeed
 
 
 def test_an_origin_and_a_recipe_are_written_as_they_are_given(tmp_path: Path) -> None:

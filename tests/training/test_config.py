@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,16 @@ import pytest
 import torch
 import yaml
 from accelerate.state import AcceleratorState
-from conftest import BASE, DATA, ROOT
+from conftest import BASE, DATA, NANO, ROOT
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, ProcessorMixin
 
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.errors import UserError
 from e1_trl.marker import Marker
+from e1_trl.train import main
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe
 
-WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 ONE = Marker("</think>", (1,), (1,), close_tokens=1)
 BEST = {"metric_for_best_model": "eval_reward"}
 FOUR = Marker("</think>", (1,), (2, 3, 1, 4), close_tokens=3)
@@ -88,14 +89,8 @@ def test_an_unset_max_prompt_length_is_what_fits_and_says_so(
     ("fields", "message"),
     [
         ({"max_completion_length": 150}, r"max_completion_length is 150, but the budget 100\+50 .* up to 151 tokens"),
-        (
-            {"thinking_budget": {"stages": {0: None, 500: 3000}}},
-            r"prompt of 1 tokens with budget 3000\+50 .* does not fit the context of 2048 tokens: lower the budget$",
-        ),
-        (
-            {"thinking_budget": 1024, "max_prompt_length": 1024},
-            r"prompt of 1024 tokens with budget 1024\+50 .* context of 2048",
-        ),
+        ({"thinking_budget": {"stages": {0: None, 500: 3000}}}, r"prompt of 1 tokens with budget 3000\+50 .* of 2048"),
+        ({"thinking_budget": 1024, "max_prompt_length": 1024}, r"of 1024 tokens with budget 1024\+50 .* of 2048"),
     ],
 )
 def test_lengths_that_contradict_the_budget_are_refused(fields: dict[str, object], message: str) -> None:
@@ -131,10 +126,7 @@ def test_a_thought_whose_forks_would_be_on_two_processes_is_refused() -> None:
     args.steps_per_generation = 4
     args._check_budgets()
     args.steps_per_generation = 6  # of four processes, say: 24 rollouts, three groups of eight
-    with pytest.raises(
-        UserError,
-        match=r"^per_device_train_batch_size \* steps_per_generation is 6; .* of the 4 forks of thinking_budget",
-    ):
+    with pytest.raises(UserError, match=r"^per_device_.* \* steps_per_generation is 6; .* of the 4 forks"):
         args._check_budgets()
 
 
@@ -150,54 +142,19 @@ def test_a_model_brings_its_tokenizer_and_its_context() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        pytest.param(
-            {"use_cpu": False, "bf16": True},
-            "^bf16 is true and no GPU here computes in it; on a CPU train with accelerate_config: cpu and bf16: false",
-            marks=WITHOUT_GPU,
-        ),
-        pytest.param({"use_cpu": False, "bf16": None}, "^bf16 is unset, which is true in TRL, and", marks=WITHOUT_GPU),
         ({"thinking_budget": -1}, "thinking budget is -1 tokens"),
         ({"solution_budget": 0}, "solution budget is 0 tokens"),
         ({"use_vllm": False}, "use_vllm is false"),
-        ({"restore_callback_states_from_checkpoint": True}, "restore_callback_states_from_checkpoint is true"),
         ({"trained_close": "forced"}, "trained_close is 'forced'; it must be one of sampled, all, none"),
-        (
-            {"cache_implementation": "static", "vllm_structured_outputs_regex": "a+"},
-            "cache_implementation, vllm_structured_outputs_regex: no effect",
-        ),
-        (
-            {"thinking_budget": {"nested": [8, 16, 64]}, "num_generations": 8},
-            "^num_generations is 8; expected a multiple of the 3 forks of thinking_budget$",
-        ),
+        ({"thinking_budget": {"nested": [8, 16, 64]}}, "^num_generations is 8; expected a multiple of the 3 forks of"),
         ({"eval_samples": 0}, "eval_samples is 0"),
-        (
-            {"eval_budgets": ["8+8"], "metric_for_best_model": "eval_budget/16+8/accuracy"},
-            r"is 'eval_budget/16\+8/accuracy', and eval_budgets measure eval_budget/8\+8/accuracy$",
-        ),
+        ({"eval_budgets": ["8+8"], **BEST}, r"is 'eval_reward', and eval_budgets measure eval_budget/8\+8/accuracy$"),
         ({"eval_budgets": ["8+8"], "load_best_model_at_end": True, "eval_strategy": "steps"}, "is 'loss', and"),
-        (
-            {**BEST, "eval_strategy": "steps", "eval_steps": 10, "save_steps": 20},
-            "metric_for_best_model with eval_steps 10 and save_steps 20: where the best validation has no checkpoint",
-        ),
-        (
-            {"eval_budgets": ["8+8"], "metric_for_best_model": "eval_budget/8+8/accuracy", "save_steps": 0.3},
-            "with eval_steps 10 and save_steps 0.3",
-        ),
-        ({"report_to": "wandb"}, "report_to names 'wandb', which is not installed; pip install wandb"),
-        (
-            {"generation_kwargs": {"thinking_token_budget": 8, "structured_outputs": {"regex": ".*"}}},
-            r"generation_kwargs sets \['structured_outputs', 'thinking_token_budget'\], which cannot hold",
-        ),
-        (
-            {"generation_kwargs": {"max_tokens": 5, "seed": 5, "presence_penalty": 0.5, "top_a": 1}},
-            r"generation_kwargs sets \['max_tokens', 'presence_penalty', 'seed'\], which cannot hold",
-        ),
+        ({**BEST, "eval_strategy": "steps", "eval_steps": 10, "save_steps": 20}, "_steps 10 and save_steps 20: where"),
+        ({"vllm_structured_outputs_regex": "a+"}, "vllm_structured_outputs_regex cannot hold"),
+        ({"generation_kwargs": {"top_a": 1, "seed": 5, "max_tokens": 5}}, r"sets \['max_tokens', 'seed'\], which"),
         ({"push_to_hub": True, "model_init_kwargs": {"token": "hf_x"}}, "token is set, and would be uploaded inside"),
         ({"push_to_hub": True, "hub_token": "hf_x"}, "hub_token is set, and would be uploaded inside training_args"),
-        (
-            {"vllm_mode": "server", "vllm_enable_sleep_mode": True, "vllm_gpu_memory_utilization": 0.5},
-            "vllm_enable_sleep_mode, vllm_gpu_memory_utilization: no effect on rollouts that a vLLM server samples",
-        ),
     ],
 )
 def test_contradictions_are_refused_in_one_line(fields: dict[str, object], message: str) -> None:
@@ -208,11 +165,8 @@ def test_contradictions_are_refused_in_one_line(fields: dict[str, object], messa
 
 def test_the_best_is_chosen_among_validations_that_have_a_checkpoint() -> None:
     steps = {"eval_strategy": "steps", "save_strategy": "steps"}
-    for each in (
-        {"eval_steps": 20, "save_steps": 10},
-        {"eval_steps": 0.3, "save_steps": 0.1},
-        {"save_strategy": "best"},
-    ):
+    fractions = {"eval_steps": 0.3, "save_steps": 0.1}
+    for each in ({"eval_steps": 20, "save_steps": 10}, fractions, {"save_strategy": "best"}):
         assert config(**BEST, **{**steps, "eval_steps": 5, **each}).metric_for_best_model == "eval_reward"
     assert config(eval_strategy="steps", eval_steps=10, save_steps=20).eval_steps == 10
 
@@ -247,17 +201,9 @@ def test_a_processor_is_taken_for_its_tokenizer() -> None:
     assert ModelFacts.of(args, str(BASE), Processor(tokenizer)).tokenizer is tokenizer
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"dataset_streaming": True}, "dataset_streaming is true"),
-        ({"ignore_bias_buffers": True}, "ignore_bias_buffers is true"),
-        ({"grader": "programs", "reward_funcs": ["accuracy", "format"]}, "the reward format looks for a box"),
-    ],
-)
-def test_what_has_no_effect_in_a_recipe_is_refused_by_name(fields: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        E1ScriptArguments(**fields)  # type: ignore[arg-type]
+def test_a_reward_for_boxes_is_refused_where_answers_have_none() -> None:
+    with pytest.raises(UserError, match="the reward format looks for a box"):
+        E1ScriptArguments(grader="programs", reward_funcs=["accuracy", "format"])
 
 
 RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
@@ -347,3 +293,61 @@ def test_a_process_alone_takes_one_of_the_gpus_that_it_sees(tmp_path: Path, monk
     args = E1Config(str(tmp_path), report_to="none", bf16=False, per_device_train_batch_size=16)
     AcceleratorState._reset_state(reset_partial_state=True)
     assert (args.n_gpu, args.train_batch_size, args.device.type) == (1, 16, "cuda")
+
+
+unset = partial(config, bf16=None)
+
+
+@pytest.mark.parametrize(
+    ("launchers", "fields", "said"),
+    [
+        ("bf16", {"fp16": True, "bf16": False}, r"is fp16 in the recipe \(fp16, bf16\) and bf16 in the Accelerate"),
+        ("fp16", {}, r"is bf16 in the recipe \(fp16, bf16\) and fp16 in the Accelerate configuration"),
+        ("bf16", {"bf16": False}, r"is no in the recipe \(fp16, bf16\) and bf16 in the Accelerate configuration"),
+    ],
+)
+def test_precisions_that_contradict_each_other_are_refused(
+    launchers: str, fields: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launchers)
+    with pytest.raises(UserError, match=said) as error:
+        unset(**fields)
+    assert "\n" not in str(error.value)
+
+
+def test_a_launcher_without_a_precision_leaves_it_to_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    for launchers, fields in (("no", {"bf16": True}), ("no", {"bf16": False}), ("bf16", {}), ("bf16", {"bf16": True})):
+        monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launchers)
+        assert unset(**fields).mixed_precision == ("bf16" if fields.get("bf16", True) else "no")
+
+
+def test_gpus_that_pytorch_cannot_use_are_named_before_transformers_looks_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("e1_trl.training.config.gpu_fault", lambda: "the driver is too old")
+    for bf16 in (True, False):
+        with pytest.raises(UserError, match=r"^the driver is too old$"):
+            unset(use_cpu=False, bf16=bf16)
+    unset(bf16=False)
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    unset(use_cpu=False, bf16=False)
+
+
+def test_the_refusal_names_both_files(nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    given = ["--config", str(NANO), "--accelerate_config", "own.yaml", "--dataset_name", str(nano_data)]
+    said = rf"^{NANO} with own.yaml: mixed precision is no in the recipe \("
+    with pytest.raises(UserError, match=said):
+        main([*given, "--output_dir", str(tmp_path), "--dry_run", "true"])
+
+
+def test_accelerates_own_launcher_does_not_change_the_recipes_batch_either(tmp_path: Path) -> None:
+    given = ["--config", str(ROOT / "recipes" / "E1-Math-1.5B.yaml"), "--use_cpu", "true", "--bf16", "false"]
+    said = r"^the recipe's batch is 512 .*, and 1 would make it 64; .* --gradient_accumulation_steps 32$"
+    with pytest.raises(UserError, match=said):
+        main([*given, "--output_dir", str(tmp_path)])
+
+
+def test_one_process_alone_needs_no_group_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert unset(bf16=False, ddp_backend="gloo").ddp_backend is None

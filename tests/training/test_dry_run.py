@@ -14,7 +14,6 @@ from accelerate import DeepSpeedPlugin
 from conftest import BASE, CODE_BASE, ROOT
 from hub_stub import serving_hub
 from peft import LoraConfig
-from server_stub import ServerStub
 from test_config import config
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerState
@@ -22,7 +21,7 @@ from trl import ModelConfig
 from trl.trainer.utils import RepeatSampler
 
 from e1_trl.errors import UserError
-from e1_trl.train import find_server, main, make_adapter
+from e1_trl.train import main, make_adapter
 from e1_trl.training.dry_run import steps_of
 from e1_trl.training.resumption import check_output, check_same_adapter, find_checkpoint
 
@@ -85,9 +84,7 @@ def test_a_dry_run_calls_the_rewards_as_a_training_does(
     dry_run(*words, "format", "own_rewards.ended", "own_rewards.late", "own_rewards.Equal")
     given = "they give        accuracy 1, 0; format 1, 1; ended 0.5, 0.5; late none, none; Equal is not tried"
     assert f"{given} (3 and 4 solution tokens, no thinking)" in capsys.readouterr().out
-    with pytest.raises(
-        UserError, match=r"too_few gives \[1.0\] for 2 completions; it must give a number, or None, for"
-    ):
+    with pytest.raises(UserError, match=r"too_few gives \[1.0\] for 2 completions; it must give a number, or None"):
         dry_run(*words, "own_rewards.too_few")
     with pytest.raises(KeyError, match="no_such_column"):
         dry_run(*words, "own_rewards.careless")
@@ -100,18 +97,12 @@ def test_a_dry_run_calls_the_rewards_as_a_training_does(
         dry_run(*words, "own_rewards.dense", "--grader", "untried")
 
 
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [
-        ("So that is {} in all.", r"\\boxed\{.\} is wrong for \['So that is . in all.'\]; .*set answer_after to"),
-        ("{} apples and pears", r"\\boxed\{.\} is wrong for \['. apples and pears'\]; .*set answer_after to"),
-    ],
-)
 def test_a_dry_run_fails_where_the_answers_are_sentences(
-    written: str, said: str, nano_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    nano_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    said = r"\\boxed\{.\} is wrong for \['. apples and pears'\]; .*set answer_after to"
     rows = [json.loads(row) for row in (nano_data / "train.jsonl").read_text().splitlines()[:64]]
-    rows = [{**row, "answer": written.format(row["answer"])} for row in rows]
+    rows = [{**row, "answer": f"{row['answer']} apples and pears"} for row in rows]
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
     with pytest.raises(UserError, match=f"^accepted answers are not graded as they should be: {said}"):
         dry_run("--dataset_name", tmp_path / "train.jsonl", "--output_dir", tmp_path / "run")
@@ -120,8 +111,7 @@ def test_a_dry_run_fails_where_the_answers_are_sentences(
     # A minority of such answers is as it is in honest sets.
     rows = [{**row, "answer": row["answer"][0] if at > 5 else row["answer"]} for at, row in enumerate(rows)]
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    if written.startswith("{}"):
-        dry_run("--dataset_name", tmp_path / "train.jsonl", "--output_dir", tmp_path / "run")
+    dry_run("--dataset_name", tmp_path / "train.jsonl", "--output_dir", tmp_path / "run")
 
 
 def test_a_dry_run_fails_where_the_template_or_the_tokenizer_loses_the_question(
@@ -230,22 +220,8 @@ def test_forks_and_advantages_are_shown_or_refused_before_a_model_loads(
     assert "advantage        per_fork\n" in printed
     with pytest.raises(UserError, match=r"^the advantage per_fork compares forks of a thought: thinking_budget: {nest"):
         dry_run(*words)
-    with pytest.raises(UserError, match=r"^loss_type vespo needs one advantage of a completion"):
+    with pytest.raises(UserError, match=r"^loss_type vespo and .* need one advantage of a completion"):
         dry_run(*words, *forked, "--loss_type", "vespo")
-
-
-def test_a_server_that_does_not_answer_is_a_line_before_anything_loads(caplog: pytest.LogCaptureFixture) -> None:
-    args = config(vllm_mode="server", vllm_server_base_url="http://127.0.0.1:9", vllm_server_timeout=0.0)
-    said = "no server answers at http://127.0.0.1:9; start it with: trl vllm-serve --model org/base --max-model-len 97"
-    find_server(args, "org/base", 97, dry_run=True)
-    assert caplog.messages == [said]
-    with pytest.raises(UserError, match=f"^{said}$"):
-        find_server(args, "org/base", 97, dry_run=False)
-    caplog.clear()
-    with ServerStub() as server:
-        args.vllm_server_base_url = server.url.removesuffix("/v1")
-        find_server(args, "org/base", 97, dry_run=False)
-    assert not caplog.messages
 
 
 def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
@@ -304,22 +280,12 @@ def test_an_adapter_has_no_dropout_and_a_plain_base(tmp_path: Path) -> None:
         make_adapter(config(), replace(model, load_in_4bit=True))
 
 
-def test_a_checkpoint_of_another_number_of_processes_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_with_deepspeeds_optimizer_needs_deepspeed(tmp_path: Path) -> None:
     args = config(output_dir=str(tmp_path), resume_from_checkpoint="true")
     folder = tmp_path / "checkpoint-20"
     (folder / "global_step20").mkdir(parents=True)
     TrainerState(global_step=20).save_to_json(str(folder / "trainer_state.json"))
-    for rank in range(8):  # as DeepSpeed names them
-        (folder / "global_step20" / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").touch()
-        (folder / "global_step20" / f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt").touch()
-    said = f"^{folder} is of 8 processes .*, and 1 would resume it; launch with --num_processes 8, "
-    with pytest.raises(UserError, match=said):
-        find_checkpoint(args)
-    for rank in range(1, 8):
-        (folder / "global_step20" / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").unlink()
-    with pytest.raises(
-        UserError, match=r"holds no optimizer\*, .*, or with DeepSpeed; train from its weights as a new"
-    ):
+    with pytest.raises(UserError, match=r"holds no optimizer\*, .*, or with DeepSpeed; train from its weights as a"):
         find_checkpoint(args)
     args.deepspeed_plugin = DeepSpeedPlugin(zero_stage=2)
     assert find_checkpoint(args) == str(folder)
@@ -343,10 +309,3 @@ def test_the_schedule_of_the_documents_example_is_trained_under_by_its_dotted_pa
     printed = capsys.readouterr().out
     assert "budget           up to 64+32 tokens: completions of up to 97" in printed
     assert "of a rollout     32+32 at step 0, 64+32 at step 30, 64+32 at step 59" in printed
-    (tmp_path / "halves.py").write_text(
-        "def halved(key, values):\n    return values[0] if int(key.problem, 16) % 2 or key.step == 0 else values[1]\n"
-    )
-    dry_run(
-        "--dataset_name", nano_data, "--output_dir", tmp_path / "run", "--thinking_budget", "{halves.halved: [64, 9]}"
-    )
-    assert "of a rollout     64+32 at step 0, 9+32 to 64+32 at step 30, 9+32 to 64+32" in capsys.readouterr().out

@@ -14,7 +14,7 @@ from hub_stub import Hub, serving_hub
 
 from e1_trl.errors import UserError
 from e1_trl.recipes import fields_of
-from e1_trl.training.fetch import KERNEL, fetch_model
+from e1_trl.training.fetch import fetch_model
 
 WEIGHTS = {path.name: path.read_bytes() for path in BASE.iterdir() if path.name != "generation_config.json"}
 OFFLINE = """
@@ -73,12 +73,5 @@ def test_pickled_weights_are_fetched_where_there_are_no_others(hub: Hub, tmp_pat
     fetch_model("org/old", None)
     assert cached(tmp_path / "home", "models--org--old") == {"config.json", "pytorch_model.bin"}
     fetch_model(str(BASE), None)
-    for name, kernel in (
-        ("org/k", ("org/k", None)),
-        ("flash|org/k@v1:func", ("org/k", "v1")),
-        ("org/k:f", ("org/k", None)),
-    ):
-        assert KERNEL.fullmatch(name).groups() == kernel  # type: ignore[union-attr]
-    assert KERNEL.fullmatch("flash_attention_2") is None
     with pytest.raises(UserError, match=r"^the model org/none: "):
         fetch_model("org/none", None)

@@ -173,4 +173,4 @@ def test_scaling_by_groups_takes_a_length_rewards_weight_and_is_warned_of(caplog
         warn_of_scaling(rewards, scale, summed)
     assert not caplog.text
     warn_of_scaling([made("kimi")], "none", "normalize_then_sum")  # which does not read scale_rewards
-    assert "whatever its bonus, alpha or weight; reward_weights weigh it" in caplog.text
+    assert "pushes as hard whatever its weight; sum_then_normalize" in caplog.text

@@ -393,20 +393,6 @@ def test_forks_share_a_thought_and_each_token_has_the_advantage_of_its_part(fork
     assert losses[1] == pytest.approx(losses[2], abs=1e-6) and abs(losses[0] - losses[1]) > 1e-4
 
 
-def test_nothing_is_forked_in_trls_own_evaluation(forking: E1Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forking, "num_generations_eval", 1)
-    rows = [dict(forking.train_dataset[i]) for i in range(8)]
-    forking.model.eval()
-    try:
-        batch = forking._generate_and_score_completions(rows)
-    finally:
-        forking.model.train()
-    assert not batch["advantages"].any()  # a rollout alone is compared with nothing
-    logged = forking._metrics["eval"]
-    assert logged["thinking/sampled_tokens"] == logged["thinking/mean_tokens"]
-    assert len({tuple(ids[:4]) for ids in batch["completion_ids"].tolist()}) > 2  # prompts and thoughts of their own
-
-
 @pytest.fixture
 def moved(trainer: E1Trainer) -> Iterator[VLLMGeneration]:
     """The engine, after a first step of Adam at learning rate 1e-6 that it was not told of."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import BASE, in_group
+from conftest import in_group
 from safetensors.torch import load_file
 from transformers import Qwen2Config, Qwen2ForCausalLM, TrainerControl, TrainerState
 
@@ -16,7 +16,7 @@ ODD = 33  # a hidden size, so that norms do not divide into two parts
 STEP = 1e-6
 
 # A Trainer refuses bfloat16 without a GPU, so that DeepSpeed is told of it behind its back.
-IN_BFLOAT16 = """
+TRAINS = """
 import sys, deepspeed, torch
 
 initialize = deepspeed.initialize
@@ -24,11 +24,6 @@ def in_bfloat16(**given):
     given["config_params"] |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
     return initialize(**given)
 deepspeed.initialize = in_bfloat16
-"""
-
-TRAINS = (
-    IN_BFLOAT16
-    + """
 import os
 from pathlib import Path
 from accelerate.state import AcceleratorState
@@ -71,7 +66,6 @@ for stage in sys.argv[4:]:
     train(output / stage / "begun", 1)
     train(output / stage / "resumed", 2, output / stage / "begun" / "checkpoint-1")
 """
-)
 
 
 @pytest.fixture
@@ -168,48 +162,6 @@ def test_gradients_of_many_micro_batches_add_up_in_fp32_under_zero(tmp_path: Pat
     expected = [-(1 + 15 * 2**-9) / 16] * 4
     printed = [line[line.index("MOVED") :] for line in text.splitlines() if "MOVED" in line]
     assert printed == [f"MOVED {stage} {expected} torch.float32" for stage in (1, 2, 3)]
-
-
-TRAINS_A_POLICY = (
-    IN_BFLOAT16
-    + """
-import os
-from pathlib import Path
-from datasets import Dataset
-from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, TrainerCallback
-from e1_trl import E1Config, E1Trainer
-from e1_trl.training.named_rewards import format_reward
-
-class Look(TrainerCallback):
-    def on_train_begin(self, args, state, control, model, **more):
-        found = {name: deepspeed.utils.safe_get_full_fp32_param(each) for name, each in model.named_parameters()}
-        save_file(found, Path(args.output_dir) / "masters.safetensors")
-        os._exit(0)
-
-args = E1Config(
-    sys.argv[2], thinking_budget=8, solution_budget=8, max_prompt_length=64, per_device_train_batch_size=8,
-    num_generations=8, max_steps=1, bf16=False, ddp_backend="gloo", report_to="none",
-    model_init_kwargs={"dtype": "bfloat16"},
-)
-rows = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a=7;a?"}]] * 8, "answers": [["7"]] * 8})
-model = sys.argv[1]
-if sys.argv[3] == "in memory":
-    model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16)
-trainer = E1Trainer(model, format_reward, args, rows)
-trainer.add_callback(Look())
-trainer.train()
-"""
-)
-
-
-@pytest.mark.engine
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["by name", "in memory"])
-def test_the_masters_of_a_policy_begin_at_the_checkpoint_that_it_was_loaded_from(model: str, tmp_path: Path) -> None:
-    run(TRAINS_A_POLICY, 2, BASE, tmp_path, model, folder=tmp_path, processes=1)
-    stored, masters = (load_file(file) for file in (BASE / "model.safetensors", tmp_path / "masters.safetensors"))
-    assert all(torch.equal(masters[name], stored[name]) for name in stored)
 
 
 def test_a_model_in_memory_from_a_folder_that_is_gone_keeps_its_masters_with_a_warning(

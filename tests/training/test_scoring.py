@@ -1,5 +1,6 @@
 """Log-probabilities without padding equal the padded ones, and so do the weights trained with them."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,22 @@ import torch
 from conftest import BASE, in_group
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, Qwen2Config
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
+from e1_trl.training import trainer as module
 from e1_trl.training.arguments import VARLEN
 from e1_trl.training.phases import Phases
-from e1_trl.training.scoring import Layout, layout_of, scored
+from e1_trl.training.scoring import PARTS_ON_CPU, Layout, layout_of, scored
 from e1_trl.training.trainer import E1Trainer
 
 LOSS_TYPES = ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo"]
@@ -188,6 +198,74 @@ def test_the_number_of_passes_follows_from_the_number_of_rows(tmp_path: Path) ->
     widths.clear()
     scored(counted, trainer.model.base_model, ids, mask, kept, 4, packed=False)
     assert widths == [(4, lengths[3]), (3, lengths[-1])]
+
+
+@pytest.mark.parametrize(
+    ("processes", "gradient", "layout", "parts"),
+    [
+        (1, True, Layout.TRIMMED, PARTS_ON_CPU),
+        (2, True, Layout.TRIMMED, 1),
+        (1, False, Layout.TRIMMED, 1),
+        (1, True, Layout.PACKED, 1),
+    ],
+)
+def test_only_a_process_that_trains_alone_on_a_cpu_makes_more_than_one_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int, gradient: bool, layout: Layout, parts: int
+) -> None:
+    made: list[int] = []
+
+    def noting(*arguments: Any) -> tuple[None, None]:
+        made.append(arguments[7])
+        return None, None
+
+    trainer = WithoutEngine(model_of("sdpa"), tmp_path)
+    trainer.layout = layout
+    monkeypatch.setattr(module, "scored", noting)
+    monkeypatch.setattr(type(trainer.accelerator), "num_processes", processes)
+    with torch.set_grad_enabled(gradient):
+        trainer._get_per_token_logps_and_entropies(trainer.model, *padded_rows())
+    assert made == [parts]
+
+
+def made(model: Callable[[Any], PreTrainedModel], config: Any) -> PreTrainedModel:
+    with torch.device("meta"):
+        return model(config)
+
+
+CHUNKED = Qwen2Config(num_hidden_layers=1, layer_types=["chunked_attention"])
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "said"),
+    [
+        (GPT2LMHeadModel, GPT2Config(), "the model's positions are not rotary"),
+        (Qwen2ForCausalLM, CHUNKED, "the model has layers of chunked_attention"),
+    ],
+)
+def test_models_whose_layers_or_positions_are_not_known_to_be_causal_are_padded(
+    model: Any, config: Any, said: str
+) -> None:
+    assert layout_of(made(model, config), padding_free=True, aux_loss=False) == (Layout.PADDED, said)
+
+
+@pytest.mark.parametrize("rope_type", ["default", "yarn", "dynamic", "longrope"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_positions_that_depend_on_the_longest_row_are_padded(rope_type: str, nested: bool) -> None:
+    model = made(Qwen2ForCausalLM, Qwen2Config(num_hidden_layers=2))
+    rotary = {"rope_type": rope_type, "rope_theta": 1e4, "factor": 4.0}
+    model.config.rope_parameters = {"full_attention": rotary} if nested else rotary
+    expected = Layout.PADDED if rope_type in ("dynamic", "longrope") else Layout.TRIMMED
+    assert layout_of(model, padding_free=True, aux_loss=False)[0] is expected
+
+
+def test_the_layout_follows_from_the_attention_and_the_switch() -> None:
+    model = made(Qwen2ForCausalLM, Qwen2Config(num_hidden_layers=2))
+    assert layout_of(model, padding_free=True, aux_loss=False)[0] is Layout.TRIMMED
+    assert layout_of(model, True, aux_loss=True) == (Layout.PADDED, "the load-balancing loss needs whole batches")
+    assert layout_of(model, padding_free=False, aux_loss=False) == (Layout.PADDED, "padding_free is false")
+    for flash in ("flash_attention_2", "flash_attention_3", "kernels-community/flash-attn2", "varlen"):
+        model.config._attn_implementation = flash
+        assert layout_of(model, padding_free=True, aux_loss=False)[0] is Layout.PACKED
 
 
 UNDER_ZERO = """
