@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from torch.cuda import is_available
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 from transformers.trainer_utils import HubStrategy, IntervalStrategy, SaveStrategy
 from trl import GRPOConfig
@@ -111,6 +112,9 @@ class E1Config(BudgetedTraining, GRPOConfig):
                 f"mixed precision is {own} in the recipe (fp16, bf16) and {launchers} in the Accelerate configuration "
                 "(mixed_precision); make them equal, or set mixed_precision to 'no', which leaves it to the recipe"
             )
+        size = os.environ.get("WORLD_SIZE", "1")
+        if size != "1" and _is_set("ACCELERATE_USE_DEEPSPEED") and not (is_available() or self.ddp_backend):
+            raise UserError(f"each of {size} processes would train alone: on CPUs, DeepSpeed needs ddp_backend: gloo")
 
     def _check_budgets(self) -> None:
         forks = self.budgets.forks

@@ -333,6 +333,14 @@ def test_gpus_that_pytorch_cannot_use_are_named_before_transformers_looks_for_th
     unset(use_cpu=False, bf16=False)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="PyTorch uses its GPUs")
+def test_processes_that_would_each_train_alone_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    with pytest.raises(UserError, match=r"^each of 2 processes would train alone: on CPUs, [^\n]* ddp_backend: gloo$"):
+        unset(bf16=False)
+
+
 def test_the_refusal_names_both_files(nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
     given = ["--config", str(NANO), "--accelerate_config", "own.yaml", "--dataset_name", str(nano_data)]
