@@ -86,9 +86,6 @@ def read_value(name: str, value: Any, hint: Any) -> Any:
         name: of the value in errors, as "FILE: samples".
         value: text of a command line, or a value of YAML or of the right type.
         hint: an annotation; types other than builtin ones, paths and choices are not checked.
-
-    Raises:
-        UserError: the value has another type, or is beyond a limit.
     """
     try:
         return _convert(value, hint)
@@ -145,11 +142,7 @@ def _describe_type(hint: Any) -> str:
 
 
 def check_fields(record: Any, *kinds: type) -> None:
-    """Read the fields of a dataclass as its class annotates them, or as other `kinds` that share fields with it.
-
-    Raises:
-        UserError: as `read_value` does.
-    """
+    """Read the fields of a dataclass as its class annotates them, or as other `kinds` that share fields with it."""
     for kind in kinds or (type(record),):
         hints = get_type_hints(kind, include_extras=True)
         for name in (each.name for each in fields(kind) if hasattr(record, each.name)):
@@ -157,11 +150,7 @@ def check_fields(record: Any, *kinds: type) -> None:
 
 
 def from_yaml(name: str, value: Any) -> Any:
-    """Read text of a command line as YAML, and leave other values as they are.
-
-    Raises:
-        UserError: the text is not YAML.
-    """
+    """Read text of a command line as YAML, and leave other values as they are."""
     try:
         return yaml.safe_load(value) if isinstance(value, str) else value
     except yaml.YAMLError as error:
@@ -169,11 +158,7 @@ def from_yaml(name: str, value: Any) -> Any:
 
 
 def find(name: str, known: Mapping[str, Found], what: str, kind: type[Found] | None = None) -> Found:
-    """Look a name up among the known ones, or import the object at a dotted path, also from the working directory.
-
-    Raises:
-        UserError: the name is unknown, cannot be imported, or is no `kind`; `what` names its role.
-    """
+    """Look a name up among the known ones, or import the object at a dotted path, also from the working directory."""
     if name in known:
         return known[name]
     module, _, attribute = name.rpartition(".")

@@ -32,11 +32,7 @@ def commit() -> str:
 
 
 def check_committed(file: Path) -> None:
-    """Refuse to write a published file with code that no commit holds; does nothing for a file outside of docs/.
-
-    Raises:
-        UserError: tracked files outside of docs/ have uncommitted changes.
-    """
+    """Refuse to write a published file with code that no commit holds; does nothing for a file outside of docs/."""
     if file.resolve().is_relative_to(PUBLISHED) and _is_checkout() and (changes := _changes()):
         raise UserError(
             f"nothing is published into {PUBLISHED} from code without a commit: {len(changes)} files have uncommitted "

@@ -45,11 +45,7 @@ def run_command(name: str, command: Callable[[], None]) -> None:
 
 
 def json_object(name: str, text: str) -> dict[str, Any]:
-    """Read a JSON object from the text of an argument.
-
-    Raises:
-        UserError: the text is no JSON object.
-    """
+    """Read a JSON object from the text of an argument."""
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -169,11 +165,7 @@ class CommandParser(argparse.ArgumentParser):
         return f"{plain}{equals}{value}" if plain in self.names else word
 
     def read(self, record: type[Record], argv: Sequence[str] | None) -> Record:
-        """Read a record from a command line, and from the YAML file that its option `--config` names, if any.
-
-        Raises:
-            UserError: a field is missing, unknown or wrong.
-        """
+        """Read a record from a command line, and from the YAML file that its option `--config` names, if any."""
         given = vars(self.parse_args(argv))
         if (file := given.pop("config", None)) is not None:
             hints = hints_of(record)
@@ -209,11 +201,7 @@ def hints_of(*records: type) -> dict[str, Any]:
 def read_entries(
     file: Path, entries: Mapping[str, Any], hints: Mapping[str, Any], whole: bool = True
 ) -> dict[str, Any]:
-    """Read fields from a file's mapping; unless it must be `whole`, unknown ones are ignored.
-
-    Raises:
-        UserError: an entry is unknown or of another type.
-    """
+    """Read fields from a file's mapping; unless it must be `whole`, unknown ones are ignored."""
     if whole and (strange := entries.keys() - hints.keys()):
         raise UserError(f"{file}: {describe_unknown(min(map(str, strange)), hints)}")
     read = {}

@@ -135,9 +135,6 @@ def find_file(model: str, name: str, revision: str | None) -> Path | None:
 
     A checkpoint of a training also has the files of its run. Without a connection it is None, too, if the file is not
     in the cache; a warning says so.
-
-    Raises:
-        UserError: the Hub has no such model or revision.
     """
     if (folder := Path(model)).is_dir():
         is_checkpoint = folder.name.startswith("checkpoint-") and (folder.parent / FILE).is_file()

@@ -38,9 +38,6 @@ def reserve(name: str, private: bool | None, revision: str | None) -> str:
         name: of the repository, with or without its owner.
         private: whether only the owner sees it; None: the owner's default.
         revision: the branch; None: main.
-
-    Raises:
-        UserError: no token, no permission, no connection, or another model is there.
     """
     api = HfApi()
     try:
@@ -67,9 +64,6 @@ def push(folder: Path, repository: str, revision: str | None, card_only: bool = 
     """Upload the model in a folder, or only its card with the files it links to; return the address of the commit.
 
     Numbers that an earlier model left in the repository are removed; so are its weights, unless `card_only`.
-
-    Raises:
-        UserError: no token, no permission, or no connection.
     """
     try:
         return str(
@@ -88,11 +82,7 @@ def push(folder: Path, repository: str, revision: str | None, card_only: bool = 
 
 
 def check_weights(folder: Path, repository: str, revision: str | None) -> None:
-    """Check that a repository may be written to and holds the weights of a folder, and no others.
-
-    Raises:
-        UserError: it does not, or cannot be reached.
-    """
+    """Check that a repository may be written to and holds the weights of a folder, and no others."""
     try:
         HfApi().auth_check(repository, write=True)
         compared = HfApi().verify_repo_checksums(repository, revision=revision, local_dir=folder)

@@ -82,9 +82,6 @@ class Client:
         """Ask for the longest sequence that the server takes, in tokens; `None` if it does not say.
 
         `options` are those with which a missing server is to be started.
-
-        Raises:
-            ServerError: the server does not answer, or does not serve the model.
         """
         try:
             timeout = aiohttp.ClientTimeout(CONNECTING)
@@ -108,11 +105,7 @@ class Client:
         return context if type(context) is int else None
 
     async def sample(self, body: Mapping[str, Any]) -> Choice:
-        """Sample one answer; a task that is cancelled closes the connection, at which the server frees the request.
-
-        Raises:
-            ServerError: the server refuses the request, goes away or answers in another form.
-        """
+        """Sample one answer; a task that is cancelled closes the connection, at which the server frees the request."""
         answer = await self.ask("completions", body)
         try:
             choice = {**answer["choices"][0]}
@@ -133,11 +126,7 @@ class Client:
                 raise ServerError(f"malformed response from {self.base_url}: {error!r}", 200) from error
 
     async def post(self, path: str, body: Mapping[str, Any], request_id: str = "") -> aiohttp.ClientResponse:
-        """Post a request for the model to a path of the server; return its answer, of status 200, which must be closed.
-
-        Raises:
-            ServerError: the server refuses the request or goes away.
-        """
+        """Post a request for the model to a path of the server; return its answer, of status 200, which must be closed."""
         headers = {"X-Request-Id": request_id} if request_id else {}
         try:
             answer = await self._session.post(
@@ -204,11 +193,7 @@ async def read_events(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str,
 
 
 def read_choice(choice: Choice, request: Request, marker: Marker) -> Segment:
-    """Read what a server sampled for a request.
-
-    Raises:
-        EngineError: the request was aborted, or the server returns no token ids.
-    """
+    """Read what a server sampled for a request."""
     if choice.get("token_ids") is None:
         raise ServerError("the server returns no token ids; it must know return_token_ids, as vLLM and SGLang do", 200)
     # Evaluation does without log-probabilities where a server returns none for `logprobs=0`.

@@ -50,9 +50,6 @@ class ServerEngine:
         concurrency: requests in flight at a time; fewer where the process may not open as many files.
         is_trained: the server has the weights of a training, and would have lost them after a restart: one that goes
             away for longer than `BRIEF` is not waited for.
-
-    Raises:
-        UnusableEngineError: the server does not answer, does not serve the model, or has too short a context.
     """
 
     def __init__(

@@ -107,11 +107,7 @@ class WeightCheck:
         self.compared: frozenset[str] = frozenset()
 
     def __call__(self) -> None:
-        """Sync and compare.
-
-        Raises:
-            EngineError: a tensor of the engine, which is named, is not what was sent.
-        """
+        """Sync and compare."""
         # Checksum and size of what was sent for each of the engine's tensors, which may stack several of the trainer's.
         sent: defaultdict[str, torch.Tensor | int] = defaultdict(int)
         numbers: Counter[str] = Counter()

@@ -48,11 +48,7 @@ class Architecture:
     @classmethod
     @cache
     def of(cls, model: str, revision: str | None = None, trust_remote_code: bool = False) -> "Architecture":
-        """Return the architecture of a model: from a folder, the recipes' models, the Hub's cache or the Hub.
-
-        Raises:
-            UserError: the model is not found, or its memory does not follow from its configuration.
-        """
+        """Return the architecture of a model: from a folder, the recipes' models, the Hub's cache or the Hub."""
         try:
             import torch
         except ImportError as error:

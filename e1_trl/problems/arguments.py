@@ -15,11 +15,7 @@ from e1_trl.errors import UserError
 
 @dataclass
 class ProblemArguments(GradingArguments):
-    """Arguments of problems: their columns, what is added to them, which are left out; then those of grading.
-
-    Raises:
-        UserError: as `GradingArguments`; or the grader is unknown, or has no texts as answers for `answer_after`.
-    """
+    """Arguments of problems: their columns, what is added to them, which are left out; then those of grading."""
 
     GROUP: ClassVar[str] = "problems"
 

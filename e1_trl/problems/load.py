@@ -42,11 +42,7 @@ COLUMNS = {
 
 
 def compose(prompt: Prompt, *additions: str) -> Prompt:
-    """Add texts to a prompt, or to its last user message, each after a space; "" adds nothing.
-
-    Raises:
-        UserError: there is no user message in the conversation.
-    """
+    """Add texts to a prompt, or to its last user message, each after a space; "" adds nothing."""
     content = " ".join([last_question(prompt), *filter(None, additions)])
     if isinstance(prompt, str):
         return content
@@ -76,9 +72,6 @@ def load_benchmark(
     the dataset on the Hub.
 
     Of the arguments, columns, grader and prompts of programs are the benchmark's own; the window is LiveCodeBench's.
-
-    Raises:
-        UserError: the benchmark is unknown, the folder has not exactly one such file, or its rows cannot be used.
     """
     benchmark = find_benchmark(name)
     folder = arguments.local_benchmarks
@@ -151,11 +144,7 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
 
 
 def check_unusable(where: str, total: int, unusable: int, faults: Sequence[str], share: float, wanted: str) -> None:
-    """Warn of rows that cannot be used and are left out, naming the first faults.
-
-    Raises:
-        UserError: they are more than this share of all, or all.
-    """
+    """Warn of rows that cannot be used and are left out, naming the first faults."""
     said = f"{where}: {unusable} of {total} rows cannot be used ({'; '.join(faults)}{'; …' * (unusable > len(faults))})"
     if unusable == total or unusable > share * total:
         raise UserError(f"{said}; max_unusable is {share:g}; {wanted}")

@@ -96,11 +96,7 @@ def leetcode(row: Row) -> Task:
 
 
 def codeforces(row: Row) -> Task:
-    """Read a row: of open-r1/codeforces the official tests where they are whole; else the statement's samples.
-
-    Raises:
-        UserError: there is no statement, or the program would not read stdin.
-    """
+    """Read a row: of open-r1/codeforces the official tests where they are whole; else the statement's samples."""
     tests: Any
     if "question" in row:  # the whole request
         problem = request = str(row["question"])
@@ -208,9 +204,6 @@ def read_tasks(
 
     Returns:
         Rows with our columns (`load.COLUMNS`), the faults of all other rows, and the title that a report gives them.
-
-    Raises:
-        UserError: there is no problem, or HumanEval+'s references cannot be run on this machine.
     """
     title = name
     if name == "livecodebench":

@@ -29,11 +29,7 @@ Prompt = str | Sequence[Message]  # a text that the model is given as it is, or 
 
 
 def last_question(prompt: Prompt) -> str:
-    """Return the question as a person reads it: the text, or the last user message.
-
-    Raises:
-        UserError: there is no user message in the conversation.
-    """
+    """Return the question as a person reads it: the text, or the last user message."""
     return prompt if isinstance(prompt, str) else _text_of(prompt[last_user_message(prompt)])
 
 
@@ -68,10 +64,6 @@ def tokenize(
     """Return the token ids after which an answer is generated: the conversation and the generation prompt.
 
     A prompt that is a text is tokenized as it is, without a chat template, as TRL does.
-
-    Raises:
-        UserError: the tokenizer has no chat template, or one that refuses the conversation; or it begins a text twice,
-            or ends it.
     """
     from jinja2 import TemplateError
 
@@ -128,10 +120,6 @@ def drop_long(
     """Return the problems whose prompt is short enough, with its length in tokens in the column `MEASURED`.
 
     A warning counts the dropped ones. The arguments are those of `tokenize`, and the marker of what is to think.
-
-    Raises:
-        UserError: the tokenizer has no chat template, every prompt is longer than `max_prompt_length` tokens, or one
-            has already closed the thinking.
     """
     # A module function with its settings in `fn_kwargs`, so that datasets can hash it and find its cache again.
     own = {"tokenizer": tokenizer, "chat_template_kwargs": dict(chat_template_kwargs), "marker": marker.text}

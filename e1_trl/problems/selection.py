@@ -46,9 +46,6 @@ def decontaminate(problems: "Dataset", others: "Dataset", name: str) -> "Dataset
 
     A template may surround a text; one of fewer than `SHORTEST` characters must be the whole problem. A warning counts
     the dropped problems, and names the others. Rephrased ones are not found.
-
-    Raises:
-        UserError: none is left.
     """
     known = {normalised(problem) for problem in others["problem"]}
     beginnings: dict[str, list[str]] = {}
@@ -96,11 +93,7 @@ def explain_loss(tokenizer: "PreTrainedTokenizerBase", prompt: Prompt, prompt_id
 
 
 def named_in(file: Path) -> frozenset[str]:
-    """Read the identities in a file of JSON lines, each with an `id`.
-
-    Raises:
-        UserError: there is no such file, or a line is none of those.
-    """
+    """Read the identities in a file of JSON lines, each with an `id`."""
     if not file.is_file():
         written = "`e1 validate --config RECIPE` writes that of programs, and --exclude '' does without"
         raise UserError(f"exclude: no file {file}; {written}")
@@ -116,11 +109,7 @@ def named_in(file: Path) -> frozenset[str]:
 
 
 def exclude(problems: "Dataset", file: Path) -> "Dataset":
-    """Return the problems whose `key` a file does not name, with a warning that counts the others, even if none is.
-
-    Raises:
-        UserError: as `named_in`; or no problem is left.
-    """
+    """Return the problems whose `key` a file does not name, with a warning that counts the others, even if none is."""
     if not (named := named_in(file)):
         return problems
     return _without(problems, [key in named for key in problems["key"]], f"are named in {file}")

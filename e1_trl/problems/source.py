@@ -25,9 +25,6 @@ def load_source(name: str, split: str, config: str | None = None, files: Sequenc
         split: the split to load; `datasets`' slices ("train[:100]") work too.
         config: the configuration of a dataset on the Hub that has several.
         files: JSON lines of a repository on the Hub, to read instead of the split.
-
-    Raises:
-        UserError: there is no such file, dataset or split, no row, or one that cannot be read.
     """
     suffix = file_suffix(name)
     if suffix and not Path(name).is_file():

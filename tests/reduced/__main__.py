@@ -66,11 +66,7 @@ def missing(rows: Mapping[Case, Row], wanted: list[Case]) -> list[Case]:
 
 
 def publish(rows: Mapping[Case, Row]) -> None:
-    """Write the rows of existing cases, in their order, and the table of the document.
-
-    Raises:
-        StoreError: they cannot be written, or the document lacks the section.
-    """
+    """Write the rows of existing cases, in their order, and the table of the document."""
     kept = {case: rows[case] for case in cases([]) if case in rows}
     content = json.dumps({"rows": [*kept.values()]}, indent=1) + "\n"
     write_atomically(RESULTS, content)
