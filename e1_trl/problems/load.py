@@ -54,12 +54,7 @@ def load_problems(
     name: str, split: str, arguments: ProblemArguments, config: str | None = None, need_answers: bool = True
 ) -> Dataset:
     """Load a source and make problems of its rows; arguments and errors are those of `load_source`, `make_problems`."""
-    where = f"{name}, split {split}"
-    source = load_source(name, split, config)
-    try:
-        return make_problems(source, where, arguments, need_answers)
-    except UnicodeDecodeError as error:  # the reader has let it pass
-        raise UserError(f"{where}: a text is not in UTF-8 ({error})") from error
+    return make_problems(load_source(name, split, config), f"{name}, split {split}", arguments, need_answers)
 
 
 def load_benchmark(
@@ -125,7 +120,8 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
     column = str(reading.answer_column)
     if isinstance(label := source.features.get(column), ClassLabel):
         features = Features({**source.features, column: Value("string")})
-        source = source.map(_name_label, features=features, fn_kwargs={"column": column, "names": label.names})
+        names = dict(enumerate(label.names))
+        source = source.map(lambda index: {column: names.get(index)}, input_columns=[column], features=features)
     problems = _read(source, where, reading)
     unusable = {
         number: reading.answer_column if problem else reading.problem_column
@@ -150,11 +146,6 @@ def check_unusable(where: str, total: int, unusable: int, faults: Sequence[str],
         raise UserError(f"{said}; max_unusable is {share:g}; {wanted}")
     if unusable:
         logger.warning("%s; they are left out", said)
-
-
-def _name_label(row: dict[str, Any], column: str, names: list[str]) -> dict[str, str | None]:
-    """Replace the index of a label by its name."""
-    return {column: dict(enumerate(names)).get(row[column])}
 
 
 def _settle(source: Dataset, where: str, arguments: ProblemArguments, need_answers: bool) -> ProblemArguments:

@@ -60,14 +60,13 @@ def decontaminate(problems: "Dataset", others: "Dataset", name: str) -> "Dataset
         )
 
     overlap = [overlaps(normalised(problem)) for problem in problems["problem"]]
-    remedy = "; train or evaluate on another dataset"
-    return _without(problems, overlap, f"occur in {name}", remedy) if any(overlap) else problems
+    return _without(problems, overlap, f"occur in {name}") if any(overlap) else problems
 
 
-def _without(problems: "Dataset", named: list[bool], why: str, remedy: str = "") -> "Dataset":
+def _without(problems: "Dataset", named: list[bool], why: str) -> "Dataset":
     kept = [row for row, is_named in enumerate(named) if not is_named]
     if not kept:
-        raise UserError(f"all {len(problems)} problems {why}{remedy}")
+        raise UserError(f"all {len(problems)} problems {why}")
     logger.warning("left out %d of %d problems: they %s", len(problems) - len(kept), len(problems), why)
     return problems.select(kept)
 
@@ -97,15 +96,10 @@ def named_in(file: Path) -> frozenset[str]:
     if not file.is_file():
         written = "`e1 validate --config RECIPE` writes that of programs, and --exclude '' does without"
         raise UserError(f"exclude: no file {file}; {written}")
-    named = set()
-    for number, line in enumerate(file.read_text().split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            named.add(str(json.loads(line)["id"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{file}, line {number}: {line[:80]!r} is no JSON with an id") from error
-    return frozenset(named)
+    try:
+        return frozenset(str(json.loads(line)["id"]) for line in file.read_text().split("\n") if line.strip())
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{file} must hold lines of JSON, each with an id: {error!r}") from error
 
 
 def exclude(problems: "Dataset", file: Path) -> "Dataset":

@@ -1,10 +1,7 @@
 """Datasets as they are, from files or the Hub. Knows nothing about what a problem is."""
 
-import gzip
 import hashlib
-import json
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from datasets import Dataset, load_dataset
@@ -45,23 +42,10 @@ def load_source(name: str, split: str, config: str | None = None, files: Sequenc
     # StopIteration: the file is empty; EOFError: its end is missing; RuntimeError: the repository has a loading
     # script; OSError: the Hub has no such dataset, or cannot be reached.
     except (ValueError, DatasetGenerationError, StopIteration, EOFError, RuntimeError, OSError) as error:
-        reason = (suffix and _bad_line(Path(name))) or str(error.__cause__ or error) or NO_ROW
+        reason = str(error.__cause__ or error) or NO_ROW
         if NO_ROW in reason:
             reason += "; it must hold at least one row with a problem"
         raise UserError(f"{name}, split {split}: {reason}") from error
-
-
-def _bad_line(file: Path) -> str | None:
-    """Find the first line of a file of JSON lines that is no JSON; datasets counts from somewhere inside the file."""
-    if ".jsonl" not in file.name:
-        return None
-    with suppress(EOFError, OSError), gzip.open(file) if file.suffix == ".gz" else file.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                json.loads(line.strip() or b"{}")
-            except ValueError:
-                return f"line {number} is no JSON: {line.decode(errors='replace')[:80]!r}"
-    return None
 
 
 def file_suffix(name: str) -> str | None:

@@ -192,9 +192,8 @@ GOOD = json.dumps(ROWS[0]).encode() + b"\n"
 @pytest.mark.parametrize(
     ("name", "content", "fault"),
     [
-        ("rows.jsonl", GOOD + b'{"problem": "1 +', 'line 2 is no JSON: \'{"problem": "1 [+]\'$'),
+        ("rows.jsonl", GOOD + b'{"problem": "1 +', "JSON parse error: .* in row 1$"),
         ("rows.jsonl", GOOD + b"\n[1, 2]\n", r"Column\(\) changed from object to array in row 1$"),
-        ("rows.jsonl", GOOD + '{"problem": "é", "answer": "1"}\n'.encode("latin1"), "a text is not in UTF-8 .*"),
         ("rows.jsonl.gz", gzip.compress(GOOD * 1000, mtime=0)[:50], "Compressed file ended before"),
         ("rows.jsonl.gz", GOOD, "Not a gzipped file"),
         ("rows.json", b'[{"problem": "1"},\n{"problem" "2"}]', "No ':' found"),
