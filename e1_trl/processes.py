@@ -17,7 +17,7 @@ import psutil
 # A line that names an error, and its message; the launcher's own error has none.
 ERROR = re.compile(r"(?:\b(?!CalledProcess)\w+Error|e1_trl\.train): \S.{0,199}")
 OFTEN = 0.5  # seconds between two polls of a process
-STACKS = 3  # seconds for a process to print its stacks
+STACKS = 0.5  # seconds for a process to print its stacks
 LONGEST_END = 60.0  # seconds for the kernel to end a process
 
 
@@ -93,17 +93,7 @@ def print_stacks(leader: psutil.Process) -> None:
         # To the main thread: if another took the signal, the main one would go on meanwhile, as its child has ended.
         ctypes.CDLL(None).tgkill(process.pid, process.pid, signal.SIGABRT)
         _send(process, signal.SIGCONT)
-        deadline = time.monotonic() + STACKS
-        while not _has_ended(process) and time.monotonic() < deadline:
-            time.sleep(0.02)
-
-
-def _has_ended(process: psutil.Process) -> bool:
-    """Return whether a process has ended, even if its parent is stopped and has not noticed."""
-    try:
-        return bool(process.status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
+        time.sleep(STACKS)
 
 
 def _send(process: psutil.Process, sent: signal.Signals) -> None:

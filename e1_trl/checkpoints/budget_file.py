@@ -115,8 +115,6 @@ class BudgetInfo:
         try:
             content = json.loads(file.read_text())
             texts = (content["marker"], content["forced_text"], content["forced_tokens"])
-            if [type(value) for value in texts] != [str, str, int]:
-                raise UserError("marker and forced_text must be texts, and forced_tokens a number")
             curve = tuple(Point(**point) for point in content["curve"])
             efforts = {name: Effort.read(each) for name, each in content.get("efforts", {}).items()}
             return cls(*texts, Budget(**content["budget"]), curve, efforts)

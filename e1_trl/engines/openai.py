@@ -89,7 +89,7 @@ class Client:
                 content = await answer.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             remedy = f"start a server there, as `vllm serve MODEL{options}`, or name another address"
-            raise ServerError(f"no answer from {self.base_url}: {_explain(error)}; {remedy}") from error
+            raise ServerError(f"no answer from {self.base_url}: {one_line(error)}; {remedy}") from error
         try:
             models = {entry["id"]: entry for entry in json.loads(content)["data"]}
         except (ValueError, KeyError, TypeError) as error:
@@ -121,12 +121,12 @@ class Client:
             try:
                 return await answer.json(content_type=None)
             except aiohttp.ClientError as error:
-                raise ServerError(f"{self.base_url} broke off its answer: {_explain(error)}") from error
+                raise ServerError(f"{self.base_url} broke off its answer: {one_line(error)}") from error
             except ValueError as error:
                 raise ServerError(f"malformed response from {self.base_url}: {error!r}", 200) from error
 
     async def post(self, path: str, body: Mapping[str, Any], request_id: str = "") -> aiohttp.ClientResponse:
-        """Post a request for the model to a path of the server; return its answer, of status 200, which must be closed."""
+        """Post a request for the model to a path of the server; return its answer of status 200, to be closed."""
         headers = {"X-Request-Id": request_id} if request_id else {}
         try:
             answer = await self._session.post(
@@ -137,20 +137,10 @@ class Client:
             async with answer:
                 content = await answer.read()
         except aiohttp.ClientError as error:
-            raise ServerError(f"no answer from {self.base_url}: {_explain(error)}") from error
+            raise ServerError(f"no answer from {self.base_url}: {one_line(error)}") from error
         said = read_message(content)
         text = said or content.decode(errors="replace")[:500]
         raise ServerError(text or f"{self.base_url} answered with status {answer.status}", answer.status, said)
-
-
-def _explain(error: Exception) -> str:
-    """Say why a request failed, without the internals that the client's own texts show."""
-    if isinstance(error, TimeoutError):
-        return f"none within {CONNECTING:.0f} s"
-    number = getattr(error, "errno", None) or 0
-    if number > 0:  # negative ones are of the look-up of a name
-        return os.strerror(number)
-    return getattr(error, "strerror", None) or one_line(getattr(error, "os_error", error))
 
 
 def _open_socket(address: tuple[Any, ...]) -> socket.socket:

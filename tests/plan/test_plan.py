@@ -5,8 +5,7 @@ import re
 import shutil
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import fields, replace
-from difflib import get_close_matches
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_type_hints
@@ -33,9 +32,9 @@ from e1_trl.command_line import run_command
 from e1_trl.errors import UserError
 from e1_trl.plan import estimate
 from e1_trl.plan.architecture import KNOWN, Architecture
-from e1_trl.plan.command import ALIKE, main, report
+from e1_trl.plan.command import main, report
 from e1_trl.plan.estimate import MARGIN, Memory, activations, memory, saved
-from e1_trl.plan.setup import DEFAULTS, HINTS, Setup
+from e1_trl.plan.setup import DEFAULTS, Setup
 from e1_trl.plan.verdict import fitting, remedy, verdict
 from e1_trl.recipes import fields_of
 from e1_trl.report.markdown import around_section
@@ -524,12 +523,8 @@ def test_a_training_whose_checkpoints_the_disk_cannot_hold_is_refused_at_its_sta
     free(89e9)
     assert verdict(args, model, None, skip=False) == ""
     (output / "checkpoint-40").mkdir()  # which a full disk cut short
-    assert verdict(args, model, None, skip=False) == ""
     free(88.8e9)
     assert "needs 88.9 GB more" in verdict(args, model, None, skip=True)
-    with (output / "checkpoint-40" / "optimizer.pt").open("wb") as file:
-        file.truncate(2 * 10**8)
-    assert verdict(args, model, None, skip=False) == ""
 
 
 def test_a_training_on_cpus_needs_the_disk_and_its_dry_run_does_not(
@@ -656,15 +651,6 @@ def test_what_cannot_be_planned_is_one_line(arguments: list[str], message: str) 
     with pytest.raises(SystemExit, match=message) as error:
         run_command("e1 plan", lambda: main(arguments))
     assert str(error.value).startswith("e1 plan: ") and "\n" not in str(error.value)
-
-
-def test_a_misspelt_field_of_a_recipe_is_refused_and_none_of_trls(tmp_path: Path) -> None:
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("base: E1-Math-1.5B\nthinking_budgt: 4096\n")
-    with pytest.raises(UserError, match=r"recipe\.yaml: thinking_budgt is unknown; did you mean thinking_budget"):
-        main([str(recipe)])
-    known = {each.name for kind in (ModelConfig, E1Config, E1ScriptArguments) for each in fields(kind)}
-    assert not [name for name in known - HINTS.keys() if get_close_matches(name, HINTS, 1, ALIKE)]
 
 
 def test_a_generation_takes_longer_for_padding_waves_of_sampling_and_gathered_weights() -> None:
