@@ -80,12 +80,9 @@ Url = Annotated[str, Address()]
 
 
 def read_value(name: str, value: Any, hint: Any) -> Any:
-    """Read a value as the type that an annotation names.
+    """Read a value, as of YAML or a command line, as the type that an annotation names; errors call it `name`.
 
-    Args:
-        name: of the value in errors, as "FILE: samples".
-        value: text of a command line, or a value of YAML or of the right type.
-        hint: an annotation; types other than builtin ones, paths and choices are not checked.
+    Types other than builtin ones, paths and choices are not checked.
     """
     try:
         return _convert(value, hint)

@@ -64,17 +64,10 @@ def describe_unknown(name: str, known: Iterable[str]) -> str:
 class CommandParser(argparse.ArgumentParser):
     """Options of one command in groups, required ones first; errors are `UserError`s.
 
-    Args:
-        prog: the command's name.
-        arguments: usage after the command's name.
-        description: printed without wrapping.
-        records: dataclasses whose fields are options, as of `add_record`.
-
-    Attributes:
-        help_option: the option that lists all others, for errors.
+    `arguments` are the usage after the command's name, and fields of the `records` are options, as of `add_record`.
     """
 
-    help_option = "--help"
+    help_option = "--help"  # lists all others
 
     def __init__(self, prog: str, arguments: str, description: str, *records: type):
         form = argparse.RawDescriptionHelpFormatter

@@ -37,11 +37,8 @@ def one_line(error: BaseException) -> str:
 def user_errors(about: str, *kinds: type[Exception]) -> Iterator[None]:
     """Turn a library's error about a name or value of the user's into a `UserError`.
 
-    An error raised by a line of this package, or by C code that it calls, is a bug and propagates unchanged.
-
-    Args:
-        about: the first part of the message, as "the recipe FILE cannot be read"; the error's own message follows.
-        kinds: the exceptions that the library raises for a wrong name or value.
+    Its message follows `about`. An error raised by a line of this package, or by C code that it calls, is a bug and
+    propagates unchanged.
     """
     try:
         yield

@@ -37,13 +37,8 @@ def run(
 ) -> str | None:
     """Run a command in a session of its own, which Ctrl-C does not reach, and leave none of its processes.
 
-    Args:
-        line: the command.
-        log: file to which all processes of the command append their output.
-        environment: of the processes.
-        limit: most seconds; after them the Python processes print the stacks of their threads.
-        folder: working directory; None: this process's.
-        is_enough: called twice a second; if it returns True, the command is killed with signal 9.
+    All of them append their output to the log; after `limit` seconds the Python processes print their threads' stacks
+    into it. `is_enough` is called twice a second; if it returns True, the command is killed with signal 9.
 
     Returns:
         One line about a failure, with the last error of the log; None if the status was 0 or `is_enough` returned True.

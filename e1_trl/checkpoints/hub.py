@@ -32,13 +32,7 @@ def keep_from_the_hub(output_dir: Path) -> None:
 
 
 def reserve(name: str, private: bool | None, revision: str | None) -> str:
-    """Make a repository for a model and a branch in it, unless they exist; return the repository's id.
-
-    Args:
-        name: of the repository, with or without its owner.
-        private: whether only the owner sees it; None: the owner's default.
-        revision: the branch; None: main.
-    """
+    """Make a repository for a model and a branch in it (None: main), unless they exist; return the repository's id."""
     api = HfApi()
     try:
         repository = api.create_repo(name, private=private, exist_ok=True).repo_id

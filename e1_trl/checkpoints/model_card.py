@@ -1,17 +1,7 @@
 """Model card: the README.md of a trained model, every statement of which comes from a file beside it.
 
-    budget.json            the budget of the training, marker and forced text; once it was evaluated, the curve
-    e1/origin.json         base model and datasets
-    e1/recipe.yaml         the recipe, with what the command line overrode; never a token
-    e1/recipe-until-*      the recipe up to a step, from which the training went on with another one
-    e1/versions.txt        the installed packages
-    e1/results-*           tables, numbers and pictures of evaluations
-    provenance.json        this project's commit, date and machine
-    trainer_state.json     the number of steps
-    adapter_config.json    of a LoRA adapter
-
-`card.jinja` is the template. The card is written again each time, except for what stands between the lines
-`<!-- yours -->` and `<!-- /yours -->`.
+docs/reference/files.md lists these files, and `card.jinja` is the template. The card is written again each time,
+except for what stands between the lines `<!-- yours -->` and `<!-- /yours -->`.
 """
 
 import json
@@ -121,8 +111,7 @@ def publish(
 ) -> None:
     """Write the card of the model in a folder and the files that it links to; remove results of earlier weights.
 
-    `recipe` is as it was run, if there is one. A model that is uploaded has a `hub_id` and a branch there (None: main).
-    `dataset_name` and `tags` are TRL's, and are added to our own.
+    A model that is uploaded has a `hub_id` and a branch there (None: main). `dataset_name` and `tags` are TRL's.
     """
     remove_results(folder)
     (folder / DETAILS).mkdir(parents=True, exist_ok=True)

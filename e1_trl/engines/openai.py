@@ -53,12 +53,8 @@ def allow_files(connections: int) -> int:
 class Client:
     """Connections to a server (`base_url`, as http://host:8000/v1), for the event loop that it is made in.
 
-    Args:
-        base_url: the server's address, from which the paths of requests begin.
-        name: name of the model at the server.
-        key: environment variable with the API key.
-        direct: ignore `HTTP_PROXY` and its like, and use each connection once, since one that is kept may fail when it
-            is used again.
+    `key` is the environment variable with the API key. If `direct`, `HTTP_PROXY` and its like are ignored, and each
+    connection is used once, since one that is kept may fail when it is used again.
     """
 
     def __init__(self, base_url: str, name: str, key: str = "OPENAI_API_KEY", direct: bool = False):

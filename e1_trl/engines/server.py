@@ -37,13 +37,9 @@ CUT = "%s cut a request (%s), drawn again: shorter answers replace long ones; ra
 
 
 class ServerEngine:
-    """A served model.
+    """The model of this name at a server, as http://host:8000/v1.
 
     Args:
-        base_url: as http://host:8000/v1.
-        name: name of the model at the server.
-        close: the end-of-thinking marker, and the longest sequence that will be requested.
-        sampling: how tokens are drawn.
         seed: seed of the run. Each request's seed follows from it, the request's name, and where the request begins.
             If `None`, the server draws as it likes, and may repeat itself: vLLM seeds every data-parallel engine
             alike, and alike at every start.

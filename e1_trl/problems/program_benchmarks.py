@@ -202,8 +202,7 @@ def read_tasks(
 ) -> tuple[list[dict[str, Any]], list[str], str]:
     """Read the problems of a benchmark; their `key` is the benchmark's own name of them, if there is one.
 
-    Returns:
-        Rows with our columns (`load.COLUMNS`), the faults of all other rows, and the title that a report gives them.
+    Returns rows with our columns (`load.COLUMNS`), the faults of all others, and the title that a report gives them.
     """
     title = name
     if name == "livecodebench":

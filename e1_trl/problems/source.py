@@ -16,12 +16,8 @@ NO_ROW = "no data"  # the words of datasets
 def load_source(name: str, split: str, config: str | None = None, files: Sequence[str] | None = None) -> Dataset:
     """Load one split of a dataset as it is.
 
-    Args:
-        name: a local file with a suffix of `FORMATS`, which is any one split; a local folder with
-            files named after splits; or an id on the Hub.
-        split: the split to load; `datasets`' slices ("train[:100]") work too.
-        config: the configuration of a dataset on the Hub that has several.
-        files: JSON lines of a repository on the Hub, to read instead of the split.
+    The name is a local file with a suffix of `FORMATS`, which is any one split; a local folder with files named after
+    splits; or an id on the Hub. `files` are JSON lines of a repository on the Hub, to read instead of the split.
     """
     suffix = file_suffix(name)
     if suffix and not Path(name).is_file():
