@@ -190,14 +190,12 @@ def test_a_training_under_zero3_plans_without_sharing_the_planned_model_out(tmp_
 # Training state in GB, calculated by hand: bytes per parameter and GPU, over 8 GPUs.
 STATES = [
     ("E1-Math-1.5B", "zero2", {}, 1.777e9 * (2 + 2 + 4 / 8 + 12 / 8)),
-    ("E1-Math-1.5B", "zero3", {}, 1.777e9 * (2 + 2 + 4 + 12) / 8),
     ("E1-Math-1.5B", "ddp", {"dtype": "float32"}, 1.777e9 * (4 + 4 + 4 + 4 + 8)),  # the buckets hold gradients, too
     ("E1-Math-1.5B", "zero2", {"dtype": "float32"}, 1.777e9 * (2 + 2 + 4 / 8 + 12 / 8)),
     ("E1-Math-1.5B-1GPU", "one_gpu", {}, 1.777e9 * (4 + 4 + 4 + 8)),
     ("E1-Math-1.5B-24GB", "one_gpu", {}, 1.777e9 * 4 + 36.93e6 * (4 + 4 + 8)),
     ("E1-Math-1.5B-24GB", "zero2", {"dtype": "bfloat16"}, 1.777e9 * 2 + 36.93e6 * (2 + 4 / 8 + 12 / 8)),
     ("E1-Math-7B", "zero3", {}, 7.616e9 * (2 + 2 + 4 + 12) / 8),
-    ("E1-Math-7B", "zero3", {"beta": 0}, 7.616e9 * (2 + 4 + 12) / 8),
     ("E1-Code-14B", "zero3", {}, 14.770e9 * (2 + 4 + 12) / 8),
     ("E1-AceReason-14B", "zero3_offload", {}, 14.770e9 * (2 + 4) / 8),
 ]
@@ -224,16 +222,6 @@ def test_every_recipe_fits_its_cards_in_weights_that_small_steps_move(name: str)
         prompt = 2048 if "14B" in name else 1024
         assert (setup.steps, setup.context) == (2, prompt + budgets + 1)
         assert setup.rollouts == (1024 if setup.rank is None else 256)
-
-
-@pytest.mark.parametrize("name", ["E1-Code-14B", "E1-AceReason-14B"])
-def test_the_14b_recipes_leave_room_for_what_a_training_step_leaves_behind(name: str) -> None:
-    taken = planned(name, "zero3")
-    # State, share, CUDA, NCCL, buckets and fragments, by hand; the share of 0.52 would leave nothing.
-    assert taken.generation == pytest.approx(14.770e9 * 18 / 8 + 0.48 * CARD + 7e9, rel=1e-3)
-    assert taken.generation < CARD - 3.9e9
-    (problem,) = planned(name, "zero3", vllm_gpu_memory_utilization=0.52).problems
-    assert problem == "generation takes 84.5 GB of 82.5 GB"
 
 
 CONTEXT = 256  # tokens: a prompt of 127, 64 + 1 + 64
@@ -460,11 +448,9 @@ LAST = {"save_total_limit": 1, "metric_for_best_model": None}
 DISKS = [
     ("E1-Math-1.5B", "zero2", {}, 4 * 1.777e9 * 16 + 1.777e9 * 2),
     ("E1-Math-7B", "zero3", {}, 4 * 7.616e9 * 14 + 7.616e9 * 2),
-    ("E1-Math-1.5B-1GPU", "one_gpu", {}, 4 * 1.777e9 * 12 + 1.777e9 * 4),
     ("E1-Math-1.5B-24GB", "one_gpu", {}, 4 * 36.93e6 * 12 + 36.93e6 * 4),
     ("E1-Math-1.5B", "zero2", {"save_total_limit": None}, 20 * 1.777e9 * 16 + 1.777e9 * 2),  # 400 steps, every 20
     ("E1-Math-1.5B", "zero2", {"save_total_limit": None, "save_steps": 0.1}, 10 * 1.777e9 * 16 + 1.777e9 * 2),
-    ("E1-Math-1.5B", "zero2", {"max_steps": 4, "save_steps": 2}, 2 * 1.777e9 * 16 + 1.777e9 * 2),
     ("E1-Math-1.5B", "zero2", {"max_steps": -1}, 4 * 1.777e9 * 16 + 1.777e9 * 2),
     ("E1-Math-1.5B", "zero2", {"save_total_limit": 1}, 3 * 1.777e9 * 16 + 1.777e9 * 2),  # the best, the last, the next
     ("E1-Math-1.5B", "zero2", {**LAST, "load_best_model_at_end": True}, 3 * 1.777e9 * 16 + 1.777e9 * 2),
@@ -681,11 +667,9 @@ def test_a_generation_takes_longer_for_padding_waves_of_sampling_and_gathered_we
     assert gathers == pytest.approx(8 * 4 * 2 * 1.777e9 * 7 / 8 / 3e11, rel=1e-3)
 
 
-# Seconds of a generation by an independent calculation, for prompts as they are on average and rows without padding, at
-# 40% of an H100's peak; in brackets at 50% and 30%: 23 (21 to 27) = 11 of decoding, 9 of passes, 3 around;
-# 71 (63 to 86) = 26 + 43 + 2; 155 (138 to 185) = 64 + 87 + 4. ZeRO-3's gathers are on top: 3 and 8 (half of 6 and 17,
-# since a micro-batch is one pass). With the longest prompt for each, in passes and in waves, and trimmed rows in the
-# scoring passes, the plan had 1.3 to 1.9 times as much.
+# Seconds of a generation by an independent calculation, for mean prompts and rows without padding, at 40% of an H100's
+# peak, and the most at 30%: 23 = 11 of decoding, 9 of passes, 3 around; 71 = 26 + 43 + 2; 155 = 64 + 87 + 4. ZeRO-3's
+# gathers are on top: 3 and 8.
 ROWS = [
     ("E1-Math-1.5B", "zero2", 101, 23, 27),
     ("E1-Math-7B", "zero3", 101, 71 + 3, 86 + 3),

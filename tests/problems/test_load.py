@@ -345,18 +345,7 @@ def test_problems_that_are_evaluated_on_are_not_trained_on(caplog: pytest.LogCap
     scripts = ("Find $2^{10}$ modulo 7.", "Find $210$ modulo 7.", "What is $12_3$?", "What is $123$?")
     assert len(decontaminate(of(*scripts), of(*scripts[::2]), "math500")) == 2
     spelt = of(r"Find $\big(2-x^2\big)\cdot 90^\circ$ if $x\ge\pi$, \ldots, \operatorname{gcd}(x)")
-    assert (
-        len(
-            decontaminate(
-                make(
-                    [{"problem": each, "answer": "1"} for each in ("Find (2−x²)·90° if x≥π, ..., gcd(x)", "Find 2+x²")]
-                ),
-                spelt,
-                "math500",
-            )
-        )
-        == 1
-    )
+    assert len(decontaminate(of("Find (2−x²)·90° if x≥π, ..., gcd(x)", "Find 2+x²"), spelt, "math500")) == 1
     with pytest.raises(ValueError, match=r"^all 1 problems occur in math500"):
         decontaminate(of("1 + 1?"), of("1+1?", "2+2?"), "math500")
 
