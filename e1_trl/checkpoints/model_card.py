@@ -91,12 +91,8 @@ def license_of(model: str, revision: str | None) -> dict[str, Any]:
         data = ModelCard.load(file).data
     except (ValueError, yaml.YAMLError):
         return {}
-    found = {key: value for key in LICENSE if (value := data.get(key))}
-    if "://" not in (link := str(found.get("license_link", "://"))):  # a file beside that card
-        del found["license_link"]
-        if not Path(model).is_dir():
-            found["license_link"] = f"https://huggingface.co/{model}/blob/{revision or 'main'}/{link}"
-    return found
+    # A link without an address is a file beside that card.
+    return {key: value for key in LICENSE if (value := data.get(key)) and (key != "license_link" or "://" in value)}
 
 
 def publish(

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from e1_trl.answers.arguments import GradingArguments
-from e1_trl.answers.kinds import PROGRAMS
 from e1_trl.arguments import Fraction, option
-from e1_trl.errors import UserError
 
 
 @dataclass
@@ -51,10 +49,3 @@ class ProblemArguments(GradingArguments):
         "share is an error.",
     )
     local_benchmarks: Path | None = option(None, "Folder that holds benchmarks as files. Default: the Hub.")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.answer_type is PROGRAMS and self.answer_after:
-            raise UserError(
-                f"answer_after is {self.answer_after!r}, and programs are checked by tests, not by texts; remove it"
-            )

@@ -48,18 +48,9 @@ def decontaminate(problems: "Dataset", others: "Dataset", name: str) -> "Dataset
     the dropped problems, and names the others. Rephrased ones are not found.
     """
     known = {normalised(problem) for problem in others["problem"]}
-    beginnings: dict[str, list[str]] = {}
-    for text in known:
-        beginnings.setdefault(text[:SHORTEST], []).append(text)
-
-    def overlaps(text: str) -> bool:
-        starts = range(len(text) - SHORTEST + 1)
-        found = (start for start in starts if text[start : start + SHORTEST] in beginnings)
-        return text in known or any(
-            text.startswith(each, start) for start in found for each in beginnings[text[start : start + SHORTEST]]
-        )
-
-    overlap = [overlaps(normalised(problem)) for problem in problems["problem"]]
+    parts = [text for text in known if len(text) >= SHORTEST]
+    texts = map(normalised, problems["problem"])
+    overlap = [text in known or any(part in text for part in parts) for text in texts]
     return _without(problems, overlap, f"occur in {name}") if any(overlap) else problems
 
 

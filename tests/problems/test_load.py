@@ -307,8 +307,6 @@ def test_answers_begin_after_the_text_that_precedes_them() -> None:
     assert make(forms, answer_after="####")["answers"][:] == [["5", "5.0"]]
     with pytest.raises(UserError, match=r"1 of 1 rows .*'5 is all ####'\)"):
         make([{"problem": "?", "answer": "5 is all ####"}], answer_after="####")
-    with pytest.raises(UserError, match="answer_after is '####', and programs are checked by tests"):
-        ProblemArguments(grader="programs", answer_after="####")
 
 
 def test_no_honest_gold_answer_of_a_public_set_is_taken_for_a_worked_solution() -> None:
