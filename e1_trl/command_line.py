@@ -26,12 +26,7 @@ PLACEHOLDERS = {int: "N", float: "X", bool: "true|false", Path: "PATH"}
 
 
 def run_command(name: str, command: Callable[[], None]) -> None:
-    """Run a command; a `UserError` ends the process with one line, which begins with its name, such as "e1 eval".
-
-    Raises:
-        SystemExit: the command raised a `UserError`, whose line is the message.
-        Exception: any other exception of the command; with `E1_DEBUG=1` the `UserError` too.
-    """
+    """Run a command; a `UserError` ends the process with one line, which begins with its name, such as "e1 eval"."""
     try:
         command()
     except UserError as error:

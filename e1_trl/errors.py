@@ -17,10 +17,7 @@ PACKAGE = Path(__file__).parent
 
 
 class UserError(ValueError):
-    """A mistake that the user can fix: what was expected, what was found and where, in one line.
-
-    Raised before anything expensive starts, as far as possible.
-    """
+    """A mistake that the user can fix: what was expected, what was found and where, in one line."""
 
 
 def is_debugging() -> bool:

@@ -130,12 +130,7 @@ def remove_results(folder: Path) -> None:
 
 
 def write(folder: Path, name: str, revision: str | None = None, tags: Sequence[str] = ()) -> None:
-    """Write the card of the model in a folder, under its Hub id or its name here, and its branch (None: main).
-
-    Raises:
-        UserError: the folder lacks what a training with e1_trl leaves.
-        StoreError: the card cannot be written.
-    """
+    """Write the card of the model in a folder, under its Hub id or its name here, and its branch (None: main)."""
     trained = BudgetInfo.read(folder / BUDGET)
     origin = BaseModel.read(folder)
     adapter = _read_json(folder / "adapter_config.json")

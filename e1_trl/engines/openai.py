@@ -27,13 +27,7 @@ UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)  # cause
 
 
 class ServerError(UnusableEngineError):
-    """A server refused a request, went away, or answers in another form than the API's.
-
-    Attributes:
-        status: HTTP status of the server's answer; `None` if there was none.
-        said: the server's own message; "" if it gave none.
-        is_temporary: the same request may succeed later.
-    """
+    """A server refused a request, went away (no status), or answers in another form; `said` is its own message."""
 
     def __init__(self, message: str, status: int | None = None, said: str = ""):
         super().__init__(message)
@@ -75,10 +69,7 @@ class Client:
         await self._session.close()
 
     async def context(self, options: str = "") -> int | None:
-        """Ask for the longest sequence that the server takes, in tokens; `None` if it does not say.
-
-        `options` are those with which a missing server is to be started.
-        """
+        """Ask for the longest sequence that the server takes, in tokens; `None` if it does not say."""
         try:
             timeout = aiohttp.ClientTimeout(CONNECTING)
             async with self._session.get(f"{self.base_url}/models", timeout=timeout) as answer:

@@ -1,7 +1,4 @@
-"""Arguments about problems, which those of training and evaluation inherit.
-
-Knows nothing about how problems are loaded, and imports nothing heavy, so that `--help` stays quick.
-"""
+"""Arguments about problems, which those of training and evaluation inherit. Imports nothing heavy, for `--help`."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,8 +1,7 @@
 """Problems in: what is asked, and what counts as right, from the Hub, from files, or from TRL's datasets.
 
-Each load is one straight line: the rows of a source (`problems.source`) become problems, here or, for the benchmarks of
-programs, in `problems.program_benchmarks`; then unusable and excluded ones are left out. Knows nothing about
-tokenizers, budgets, or how answers are graded.
+The rows of a source (`problems.source`) become problems, here or, for the benchmarks of programs, in
+`problems.program_benchmarks`; then unusable and excluded ones are left out.
 """
 
 import logging
@@ -53,7 +52,7 @@ def compose(prompt: Prompt, *additions: str) -> Prompt:
 def load_problems(
     name: str, split: str, arguments: ProblemArguments, config: str | None = None, need_answers: bool = True
 ) -> Dataset:
-    """Load a source and make problems of its rows; arguments and errors are those of `load_source`, `make_problems`."""
+    """Load a source and make problems of its rows, as `load_source` and `make_problems` do."""
     return make_problems(load_source(name, split, config), f"{name}, split {split}", arguments, need_answers)
 
 
@@ -97,7 +96,7 @@ def load_benchmark(
 def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need_answers: bool = True) -> Dataset:
     """Make problems of a dataset: its rows in their order and its columns, with four of ours, which replace any there.
 
-    - `problem` (str): the text of the problem; of a conversation, its last user message.
+    - `problem` (str): the text of the problem; of a conversation, all that its user says.
     - `prompt` (list of messages, or str): what is asked, instruction included. A text is one user message; of a
       conversation, all turns are kept; and the texts of a column named `prompt` stay texts, which a model is given
       without a chat template, as TRL does.
@@ -110,10 +109,6 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
     read or graded against (`check_unusable`); then the problems that `exclude` names.
 
     `where` names the source in messages. Unless `need_answers`, a row may have no answer, and the source no column.
-
-    Raises:
-        UserError: a column is missing, too many rows cannot be used, or the file `exclude` is missing or cannot be
-            read.
     """
     reading = _settle(source, where, arguments, need_answers)
     answer_type = reading.answer_type

@@ -1,7 +1,6 @@
 """Prompts: add texts to them, tokenize them, and name their problems. Texts are added to prompts here only.
 
-Knows nothing about where problems come from or how answers are asked for (`e1_trl.answers.kinds`), and loads no
-library: a tokenizer and a dataset are handed in.
+Loads no library: a tokenizer and a dataset are handed in.
 """
 
 import hashlib
@@ -86,10 +85,7 @@ def tokenize(
 def explain_unthinking(
     tokenizer: "PreTrainedTokenizerBase", marker: Marker, prompt: Prompt, chat_template_kwargs: Mapping[str, Any]
 ) -> str | None:
-    """Explain that a prompt has closed the thinking or does not ask for any, and name what would; else return `None`.
-
-    The arguments are those of `tokenize`, and the marker that closes the thinking.
-    """
+    """Explain that a prompt has closed the thinking or does not ask for any, and name what would; `None` if it does."""
     given = tokenize(tokenizer, prompt, chat_template_kwargs)
     state = marker.state_of(given)
     is_closed = state is PromptState.CLOSED
@@ -113,10 +109,7 @@ def drop_long(
     chat_template_kwargs: Mapping[str, Any],
     marker: Marker,
 ) -> "Dataset":
-    """Return the problems whose prompt is short enough, with its length in tokens in the column `MEASURED`.
-
-    A warning counts the dropped ones. The arguments are those of `tokenize`, and the marker of what is to think.
-    """
+    """Return the problems whose prompt is short enough, with its length in tokens in the column `MEASURED`."""
     # A module function with its settings in `fn_kwargs`, so that datasets can hash it and find its cache again.
     own = {"tokenizer": tokenizer, "chat_template_kwargs": dict(chat_template_kwargs), "marker": marker.text}
     measured = problems.map(_measure, input_columns=["prompt"], fn_kwargs=own, desc="Measuring prompts")

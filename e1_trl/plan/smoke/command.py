@@ -1,7 +1,6 @@
 """`e1 smoke`, the first hour on a GPU node: short runs of a recipe, each of which answers questions, on one page.
 
-docs/recipes.md is the guide. The page is runs/smoke/RECIPE/report.md; report.json beside it has all numbers. Ctrl-C
-stops the runs and keeps the page so far.
+docs/recipes.md is the guide. Ctrl-C stops the runs and keeps the page so far.
 """
 
 import json
