@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 
-from e1_trl.errors import UserError, one_line
+from e1_trl.errors import UserError, one_line, user_errors
 
 Found = TypeVar("Found")
 TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
@@ -148,10 +148,8 @@ def check_fields(record: Any, *kinds: type) -> None:
 
 def from_yaml(name: str, value: Any) -> Any:
     """Read text of a command line as YAML, and leave other values as they are."""
-    try:
+    with user_errors(f"{name} is {value!r}, which is not YAML", yaml.YAMLError):
         return yaml.safe_load(value) if isinstance(value, str) else value
-    except yaml.YAMLError as error:
-        raise UserError(f"{name} is {value!r}, which is not YAML") from error
 
 
 def find(name: str, known: Mapping[str, Found], what: str, kind: type[Found] | None = None) -> Found:

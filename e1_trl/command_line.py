@@ -17,7 +17,7 @@ from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from e1_trl.arguments import read_value
-from e1_trl.errors import UserError, is_debugging, one_line
+from e1_trl.errors import UserError, is_debugging, one_line, user_errors
 from e1_trl.recipes import read_mapping
 
 Record = TypeVar("Record")
@@ -41,10 +41,8 @@ def run_command(name: str, command: Callable[[], None]) -> None:
 
 def json_object(name: str, text: str) -> dict[str, Any]:
     """Read a JSON object from the text of an argument."""
-    try:
+    with user_errors(f"{name} is {text!r}, which is not JSON", ValueError):
         value = json.loads(text)
-    except ValueError as error:
-        raise UserError(f"{name} is {text!r}, which is not JSON ({error})") from error
     if not isinstance(value, dict):
         raise UserError(f"{name} is {text!r}; it must be a JSON object, as '{{\"key\": 1}}'")
     return value

@@ -76,9 +76,7 @@ class BaseModel:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read what `write` left in the folder of a model; raise a `UserError` if it left nothing."""
-        if not (folder / ORIGIN).exists():
-            raise UserError(f"there is no {folder / ORIGIN}, which a training with e1_trl writes")
+        """Read what `write` left in the folder of a model."""
         content = json.loads((folder / ORIGIN).read_text())
         return cls(**{**content, "datasets": tuple(content["datasets"])})
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, user_errors
 from e1_trl.marker import Marker, PromptState
 
 if TYPE_CHECKING:
@@ -73,12 +73,11 @@ def tokenize(
             f"the tokenizer {tokenizer.name_or_path!r} has no chat template; use a chat model, put chat_template.jinja "
             "beside the tokenizer, or give whole prompts as texts in a column `prompt`"
         )
-    try:
+    # One without system turns, say.
+    with user_errors(f"the chat template of {tokenizer.name_or_path!r} refuses a conversation", TemplateError):
         tokens = tokenizer.apply_chat_template(
             list(prompt), add_generation_prompt=True, tokenize=True, return_dict=True, **chat_template_kwargs
         )
-    except TemplateError as error:  # as of a template without system turns
-        raise UserError(f"the chat template of {tokenizer.name_or_path!r} refuses a conversation: {error}") from error
     return tokens["input_ids"]
 
 
