@@ -10,7 +10,6 @@ from datasets.exceptions import DatasetGenerationError
 from e1_trl.errors import UserError
 
 FORMATS = {".jsonl": "json", ".json": "json", ".jsonl.gz": "json", ".json.gz": "json", ".parquet": "parquet"}
-NO_ROW = "no data"  # the words of datasets
 
 
 def load_source(name: str, split: str, config: str | None = None, files: Sequence[str] | None = None) -> Dataset:
@@ -38,9 +37,7 @@ def load_source(name: str, split: str, config: str | None = None, files: Sequenc
     # StopIteration: the file is empty; EOFError: its end is missing; RuntimeError: the repository has a loading
     # script; OSError: the Hub has no such dataset, or cannot be reached.
     except (ValueError, DatasetGenerationError, StopIteration, EOFError, RuntimeError, OSError) as error:
-        reason = str(error.__cause__ or error) or NO_ROW
-        if NO_ROW in reason:
-            reason += "; it must hold at least one row with a problem"
+        reason = str(error.__cause__ or error) or "it holds no row"
         raise UserError(f"{name}, split {split}: {reason}") from error
 
 

@@ -177,9 +177,9 @@ def test_what_holds_no_rows_is_named(tmp_path: Path) -> None:
         load_source(str(tmp_path / "table.csv"), "train[:5]")
     with pytest.raises(ValueError, match=rf"^no file {re.escape(str(file))}"):
         load_source(str(file), "train")
-    for content in ("", "\n"):
+    for content, said in (("", "it holds no row"), ("\n", "corresponds to no data")):
         file.write_text(content)
-        with pytest.raises(UserError, match=r"train.jsonl, split train: .*; it must hold at least one row"):
+        with pytest.raises(UserError, match=f"train.jsonl, split train: .*{said}"):
             load_source(str(file), "train")
     write(file, ROWS)
     with pytest.raises(ValueError, match=r"split test: .*\['train'\]"):
@@ -202,9 +202,8 @@ GOOD = json.dumps(ROWS[0]).encode() + b"\n"
 )
 def test_what_cannot_be_read_is_named_with_the_reason(tmp_path: Path, name: str, content: bytes, fault: str) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=f"^{re.escape(str(tmp_path / name))}, split train: .*{fault}") as error:
+    with pytest.raises(UserError, match=f"^{re.escape(str(tmp_path / name))}, split train: .*{fault}"):
         load_problems(str(tmp_path / name), "train", PLAIN)
-    assert "at least one row" not in str(error.value)
 
 
 def test_a_file_is_any_one_split_or_a_slice_of_it(tmp_path: Path) -> None:
