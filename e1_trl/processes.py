@@ -17,7 +17,7 @@ import psutil
 # A line that names an error, and its message; the launcher's own error has none.
 ERROR = re.compile(r"(?:\b(?!CalledProcess)\w+Error|e1_trl\.train): \S.{0,199}")
 OFTEN = 0.5  # seconds between two polls of a process
-STACKS = 0.5  # seconds for a process to print its stacks
+STACKS = 1.0  # seconds for a process to print its stacks
 LONGEST_END = 60.0  # seconds for the kernel to end a process
 
 
