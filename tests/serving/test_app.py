@@ -70,10 +70,7 @@ REMEDY = "start a server there, as `vllm serve MODEL --reasoning-config '{.*}'`,
     ("options", "said"),
     [
         (["--upstream", NOWHERE, *BUDGET], f"no answer from {NOWHERE}: Cannot connect .*; {REMEDY}"),
-        (
-            ["--upstream", "http://no-such-host.invalid:8000/v1", *BUDGET],
-            rf": Cannot connect .*; {REMEDY}",
-        ),
+        (["--upstream", "http://no-such-host.invalid:8000/v1", *BUDGET], rf": Cannot connect .*; {REMEDY}"),
         (["--upstream", NOWHERE], "has no budget.json; name a budget"),
         (BUDGET, "--upstream must be given"),
         (["--upstream", "127.0.0.1:9/v1", *BUDGET], "it must be a text, as http://host:8000/v1"),
