@@ -20,5 +20,5 @@ def __getattr__(name: str) -> Any:
         return import_module("importlib.metadata").version("e1-trl")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with import_module("e1_trl.versions").needing_trl():
-        return getattr(import_module(_MODULES[name]), name)
+    import_module("e1_trl.versions").check_versions()
+    return getattr(import_module(_MODULES[name]), name)

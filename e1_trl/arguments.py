@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 
-from e1_trl.errors import UserError, one_line
+from e1_trl.errors import UserError, one_line, user_errors
 
 Found = TypeVar("Found")
 TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
@@ -80,15 +80,9 @@ Url = Annotated[str, Address()]
 
 
 def read_value(name: str, value: Any, hint: Any) -> Any:
-    """Read a value as the type that an annotation names.
+    """Read a value, as of YAML or a command line, as the type that an annotation names; errors call it `name`.
 
-    Args:
-        name: of the value in errors, as "FILE: samples".
-        value: text of a command line, or a value of YAML or of the right type.
-        hint: an annotation; types other than builtin ones, paths and choices are not checked.
-
-    Raises:
-        UserError: the value has another type, or is beyond a limit.
+    Types other than builtin ones, paths and choices are not checked.
     """
     try:
         return _convert(value, hint)
@@ -145,11 +139,7 @@ def _describe_type(hint: Any) -> str:
 
 
 def check_fields(record: Any, *kinds: type) -> None:
-    """Read the fields of a dataclass as its class annotates them, or as other `kinds` that share fields with it.
-
-    Raises:
-        UserError: as `read_value` does.
-    """
+    """Read the fields of a dataclass as its class annotates them, or as other `kinds` that share fields with it."""
     for kind in kinds or (type(record),):
         hints = get_type_hints(kind, include_extras=True)
         for name in (each.name for each in fields(kind) if hasattr(record, each.name)):
@@ -157,23 +147,13 @@ def check_fields(record: Any, *kinds: type) -> None:
 
 
 def from_yaml(name: str, value: Any) -> Any:
-    """Read text of a command line as YAML, and leave other values as they are.
-
-    Raises:
-        UserError: the text is not YAML.
-    """
-    try:
+    """Read text of a command line as YAML, and leave other values as they are."""
+    with user_errors(f"{name} is {value!r}, which is not YAML", yaml.YAMLError):
         return yaml.safe_load(value) if isinstance(value, str) else value
-    except yaml.YAMLError as error:
-        raise UserError(f"{name} is {value!r}, which is not YAML") from error
 
 
 def find(name: str, known: Mapping[str, Found], what: str, kind: type[Found] | None = None) -> Found:
-    """Look a name up among the known ones, or import the object at a dotted path, also from the working directory.
-
-    Raises:
-        UserError: the name is unknown, cannot be imported, or is no `kind`; `what` names its role.
-    """
+    """Look a name up among the known ones, or import the object at a dotted path, also from the working directory."""
     if name in known:
         return known[name]
     module, _, attribute = name.rpartition(".")

@@ -3,11 +3,10 @@
 python -m e1_trl.checkout     refuses, in one line, where code has uncommitted changes
 """
 
-import json
 import shutil
 import subprocess
 import tomllib
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from e1_trl.errors import UserError
@@ -28,15 +27,14 @@ def commit() -> str:
         described = output_of("git", "-C", str(ROOT), "describe", "--always", "--abbrev=12", "--exclude=*")
         if described:
             return described + "-dirty" * bool(_changes())
-    return _version()
+    try:
+        return f"version {version(NAME)}"
+    except PackageNotFoundError:
+        return "version unknown"
 
 
 def check_committed(file: Path) -> None:
-    """Refuse to write a published file with code that no commit holds; does nothing for a file outside of docs/.
-
-    Raises:
-        UserError: tracked files outside of docs/ have uncommitted changes.
-    """
+    """Refuse to write a published file with code that no commit holds; does nothing for a file outside of docs/."""
     if file.resolve().is_relative_to(PUBLISHED) and _is_checkout() and (changes := _changes()):
         raise UserError(
             f"nothing is published into {PUBLISHED} from code without a commit: {len(changes)} files have uncommitted "
@@ -63,17 +61,6 @@ def _is_checkout() -> bool:
         return False
     toplevel = output_of("git", "-C", str(ROOT), "rev-parse", "--show-toplevel")
     return toplevel != "" and Path(toplevel).resolve() == ROOT
-
-
-def _version() -> str:
-    try:
-        installed = distribution(NAME)
-    except PackageNotFoundError:
-        return "version unknown"
-    # An installer's note on a package that came from a repository (PEP 610).
-    origin = json.loads(installed.read_text("direct_url.json") or "{}")
-    commit_id = origin.get("vcs_info", {}).get("commit_id", "")
-    return f"version {installed.version}" + (f", commit {commit_id[:12]}" if commit_id else "")
 
 
 if __name__ == "__main__":

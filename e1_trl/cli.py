@@ -1,7 +1,7 @@
 """Console script `e1`: imports the module of a command and calls it with the rest of the line."""
 
 import sys
-from dataclasses import dataclass
+from collections import namedtuple
 from importlib import import_module
 from typing import Any
 
@@ -10,15 +10,7 @@ from e1_trl.command_line import run_command
 from e1_trl.errors import INSTALL, UserError
 from e1_trl.logs import route_logs
 
-
-@dataclass(frozen=True)
-class Command:
-    """A module whose `main(argv)` runs the command, and the command's line in `e1 --help`."""
-
-    module: str
-    help: str
-
-
+Command = namedtuple("Command", ["module", "help"])  # its `main(argv)` runs the command; a line of `e1 --help`
 COMMANDS = {
     "train": Command("e1_trl.training.launch", "train a recipe: e1 train --config E1-Math-1.5B"),
     "plan": Command("e1_trl.plan.command", "estimate the memory and time that a recipe takes on a node"),

@@ -17,7 +17,7 @@ from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from e1_trl.arguments import read_value
-from e1_trl.errors import UserError, is_debugging, one_line
+from e1_trl.errors import UserError, is_debugging, one_line, user_errors
 from e1_trl.recipes import read_mapping
 
 Record = TypeVar("Record")
@@ -26,12 +26,7 @@ PLACEHOLDERS = {int: "N", float: "X", bool: "true|false", Path: "PATH"}
 
 
 def run_command(name: str, command: Callable[[], None]) -> None:
-    """Run a command; a `UserError` ends the process with one line, which begins with its name, such as "e1 eval".
-
-    Raises:
-        SystemExit: the command raised a `UserError`, whose line is the message.
-        Exception: any other exception of the command; with `E1_DEBUG=1` the `UserError` too.
-    """
+    """Run a command; a `UserError` ends the process with one line, which begins with its name, such as "e1 eval"."""
     try:
         command()
     except UserError as error:
@@ -45,15 +40,9 @@ def run_command(name: str, command: Callable[[], None]) -> None:
 
 
 def json_object(name: str, text: str) -> dict[str, Any]:
-    """Read a JSON object from the text of an argument.
-
-    Raises:
-        UserError: the text is no JSON object.
-    """
-    try:
+    """Read a JSON object from the text of an argument."""
+    with user_errors(f"{name} is {text!r}, which is not JSON", ValueError):
         value = json.loads(text)
-    except ValueError as error:
-        raise UserError(f"{name} is {text!r}, which is not JSON ({error})") from error
     if not isinstance(value, dict):
         raise UserError(f"{name} is {text!r}; it must be a JSON object, as '{{\"key\": 1}}'")
     return value
@@ -68,17 +57,10 @@ def describe_unknown(name: str, known: Iterable[str]) -> str:
 class CommandParser(argparse.ArgumentParser):
     """Options of one command in groups, required ones first; errors are `UserError`s.
 
-    Args:
-        prog: the command's name.
-        arguments: usage after the command's name.
-        description: printed without wrapping.
-        records: dataclasses whose fields are options, as of `add_record`.
-
-    Attributes:
-        help_option: the option that lists all others, for errors.
+    `arguments` are the usage after the command's name, and fields of the `records` are options, as of `add_record`.
     """
 
-    help_option = "--help"
+    help_option = "--help"  # lists all others
 
     def __init__(self, prog: str, arguments: str, description: str, *records: type):
         form = argparse.RawDescriptionHelpFormatter
@@ -169,11 +151,7 @@ class CommandParser(argparse.ArgumentParser):
         return f"{plain}{equals}{value}" if plain in self.names else word
 
     def read(self, record: type[Record], argv: Sequence[str] | None) -> Record:
-        """Read a record from a command line, and from the YAML file that its option `--config` names, if any.
-
-        Raises:
-            UserError: a field is missing, unknown or wrong.
-        """
+        """Read a record from a command line, and from the YAML file that its option `--config` names, if any."""
         given = vars(self.parse_args(argv))
         if (file := given.pop("config", None)) is not None:
             hints = hints_of(record)
@@ -209,11 +187,7 @@ def hints_of(*records: type) -> dict[str, Any]:
 def read_entries(
     file: Path, entries: Mapping[str, Any], hints: Mapping[str, Any], whole: bool = True
 ) -> dict[str, Any]:
-    """Read fields from a file's mapping; unless it must be `whole`, unknown ones are ignored.
-
-    Raises:
-        UserError: an entry is unknown or of another type.
-    """
+    """Read fields from a file's mapping; unless it must be `whole`, unknown ones are ignored."""
     if whole and (strange := entries.keys() - hints.keys()):
         raise UserError(f"{file}: {describe_unknown(min(map(str, strange)), hints)}")
     read = {}

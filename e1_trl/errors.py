@@ -17,10 +17,7 @@ PACKAGE = Path(__file__).parent
 
 
 class UserError(ValueError):
-    """A mistake that the user can fix: what was expected, what was found and where, in one line.
-
-    Raised before anything expensive starts, as far as possible.
-    """
+    """A mistake that the user can fix: what was expected, what was found and where, in one line."""
 
 
 def is_debugging() -> bool:
@@ -37,11 +34,8 @@ def one_line(error: BaseException) -> str:
 def user_errors(about: str, *kinds: type[Exception]) -> Iterator[None]:
     """Turn a library's error about a name or value of the user's into a `UserError`.
 
-    An error raised by a line of this package, or by C code that it calls, is a bug and propagates unchanged.
-
-    Args:
-        about: the first part of the message, as "the recipe FILE cannot be read"; the error's own message follows.
-        kinds: the exceptions that the library raises for a wrong name or value.
+    Its message follows `about`. An error raised by a line of this package, or by C code that it calls, is a bug and
+    propagates unchanged.
     """
     try:
         yield

@@ -131,11 +131,7 @@ def opener_of(marker: str) -> str:
 
 
 def find_marker(tokenizer: "PreTrainedTokenizerBase") -> str:
-    """Find a model's marker: the first of `OPENERS` that its chat template names, or that is a token of its own.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Find a model's marker: the first of `OPENERS` that its chat template names, or that is a token of its own."""
     template = str(tokenizer.chat_template or "")
     for marker, opener in OPENERS.items():
         if marker in template or opener.strip() in template:

@@ -17,7 +17,7 @@ import psutil
 # A line that names an error, and its message; the launcher's own error has none.
 ERROR = re.compile(r"(?:\b(?!CalledProcess)\w+Error|e1_trl\.train): \S.{0,199}")
 OFTEN = 0.5  # seconds between two polls of a process
-STACKS = 3  # seconds for a process to print its stacks
+STACKS = 1.0  # seconds for a process to print its stacks
 LONGEST_END = 60.0  # seconds for the kernel to end a process
 
 
@@ -37,13 +37,8 @@ def run(
 ) -> str | None:
     """Run a command in a session of its own, which Ctrl-C does not reach, and leave none of its processes.
 
-    Args:
-        line: the command.
-        log: file to which all processes of the command append their output.
-        environment: of the processes.
-        limit: most seconds; after them the Python processes print the stacks of their threads.
-        folder: working directory; None: this process's.
-        is_enough: called twice a second; if it returns True, the command is killed with signal 9.
+    All of them append their output to the log; after `limit` seconds the Python processes print their threads' stacks
+    into it. `is_enough` is called twice a second; if it returns True, the command is killed with signal 9.
 
     Returns:
         One line about a failure, with the last error of the log; None if the status was 0 or `is_enough` returned True.
@@ -93,17 +88,7 @@ def print_stacks(leader: psutil.Process) -> None:
         # To the main thread: if another took the signal, the main one would go on meanwhile, as its child has ended.
         ctypes.CDLL(None).tgkill(process.pid, process.pid, signal.SIGABRT)
         _send(process, signal.SIGCONT)
-        deadline = time.monotonic() + STACKS
-        while not _has_ended(process) and time.monotonic() < deadline:
-            time.sleep(0.02)
-
-
-def _has_ended(process: psutil.Process) -> bool:
-    """Return whether a process has ended, even if its parent is stopped and has not noticed."""
-    try:
-        return bool(process.status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
+        time.sleep(STACKS)
 
 
 def _send(process: psutil.Process, sent: signal.Signals) -> None:

@@ -34,11 +34,7 @@ class Provenance:
 
     @classmethod
     def read(cls, folder: Path) -> "Provenance":
-        """Read what `write` left in a folder.
-
-        Raises:
-            UserError: the folder has no such file.
-        """
+        """Read what `write` left in a folder."""
         file = folder / FILE
         if not file.exists():
             raise UserError(f"there is no {file}, which a training writes: what made {folder} is not known")

@@ -34,11 +34,7 @@ def shipped(kind: ResourceKind) -> dict[str, Path]:
 
 
 def resource(kind: ResourceKind, name: str) -> Path:
-    """Return the YAML file at the path `name`, or the shipped one of this name.
-
-    Raises:
-        UserError: neither exists.
-    """
+    """Return the YAML file at the path `name`, or the shipped one of this name."""
     if Path(name).is_file():
         return Path(name)
     files = shipped(kind)
@@ -48,21 +44,13 @@ def resource(kind: ResourceKind, name: str) -> Path:
 
 
 def fields_of(file: Path) -> dict[str, Any]:
-    """Read the fields of a recipe: its own, over those of its `base`.
-
-    Raises:
-        UserError: the file is no recipe, or as `base_of` raises it.
-    """
+    """Read the fields of a recipe: its own, over those of its `base`."""
     own = {name: value for name, value in read_mapping(file).items() if name != "base"}
     return {**base_of(file), **own}
 
 
 def base_of(file: Path) -> dict[str, Any]:
-    """Read the fields of a recipe's `base`: a file, relative to the recipe's folder, or a shipped recipe.
-
-    Raises:
-        UserError: the base does not exist, or has a base itself.
-    """
+    """Read the fields of a recipe's `base`: a file, relative to the recipe's folder, or a shipped recipe."""
     if (base := read_mapping(file).get("base")) is None:
         return {}
     neighbour = file.parent / str(base)
@@ -79,11 +67,7 @@ def processes_of(recipe: Mapping[str, Any], processes: int) -> int:
 
 
 def read_mapping(file: Path) -> dict[str, Any]:
-    """Read a YAML file of lines `field: value`.
-
-    Raises:
-        UserError: the file cannot be read, or holds something else.
-    """
+    """Read a YAML file of lines `field: value`."""
     with user_errors(f"{file} cannot be read", OSError, UnicodeDecodeError, yaml.YAMLError), file.open() as text:
         fields = yaml.load(text, OnceLoader)
     if not isinstance(fields, dict):

@@ -10,9 +10,12 @@ from typing import Any
 
 import torch
 from transformers.modeling_utils import set_zero3_state
+from trl import GRPOTrainer
+from trl.extras.profiling import profiling_context
+from trl.generation import vllm_generation
+from trl.generation.vllm_generation import VLLMGeneration
 
 from e1_trl.ports import free_port
-from e1_trl.versions import needing_trl
 
 # Of `GRPOTrainer`. Without this list, an override of a method that is gone would never be called.
 USED = {
@@ -20,14 +23,8 @@ USED = {
     *("_log_completion_extra", "_tokenize_prompts", "aux_loss_enabled", "log_completions"),
     *("num_completions_to_print", "vllm_generation"),
 }
-with needing_trl():
-    from trl import GRPOTrainer
-    from trl.extras.profiling import profiling_context
-    from trl.generation import vllm_generation
-    from trl.generation.vllm_generation import VLLMGeneration
-
-    if gone := USED.difference(dir(GRPOTrainer), GRPOTrainer.__init__.__code__.co_names):
-        raise AttributeError(f"GRPOTrainer has no {min(gone)}")
+if gone := USED.difference(dir(GRPOTrainer), GRPOTrainer.__init__.__code__.co_names):
+    raise ImportError(f"GRPOTrainer has no {min(gone)}")
 
 
 @contextmanager

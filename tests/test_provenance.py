@@ -1,6 +1,5 @@
 """Where numbers come from: this project's commit or version, never that of whatever surrounds it."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -93,20 +92,6 @@ def test_nothing_is_published_from_code_that_no_commit_holds(tmp_path: Path) -> 
     said = written("docs/third.md")
     assert said.startswith(f"e1 report: nothing is published into {tmp_path / 'docs'} from code without a commit")
     assert said.count("\n") == 1 and "(e1_trl/errors.py …)" in said and not (tmp_path / "docs" / "third.md").exists()
-
-
-@pytest.mark.parametrize(
-    "origin", [{"url": "x", "vcs_info": {"vcs": "git", "commit_id": "0123456789abcdef"}}, {"url": "x"}]
-)
-def test_a_package_installed_from_a_repository_names_the_commit_that_was_installed(
-    tmp_path: Path, origin: dict[str, object]
-) -> None:
-    copy_package(tmp_path)
-    metadata = tmp_path / "e1_trl-9.8.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: e1-trl\nVersion: 9.8\n")
-    (metadata / "direct_url.json").write_text(json.dumps(origin))
-    assert commit_of(tmp_path) == ("version 9.8, commit 0123456789ab" if "vcs_info" in origin else "version 9.8")
 
 
 def test_a_record_names_commit_day_machine_and_seeds_once_each(tmp_path: Path) -> None:

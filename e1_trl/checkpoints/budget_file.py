@@ -115,8 +115,6 @@ class BudgetInfo:
         try:
             content = json.loads(file.read_text())
             texts = (content["marker"], content["forced_text"], content["forced_tokens"])
-            if [type(value) for value in texts] != [str, str, int]:
-                raise UserError("marker and forced_text must be texts, and forced_tokens a number")
             curve = tuple(Point(**point) for point in content["curve"])
             efforts = {name: Effort.read(each) for name, each in content.get("efforts", {}).items()}
             return cls(*texts, Budget(**content["budget"]), curve, efforts)
@@ -135,9 +133,6 @@ def find_file(model: str, name: str, revision: str | None) -> Path | None:
 
     A checkpoint of a training also has the files of its run. Without a connection it is None, too, if the file is not
     in the cache; a warning says so.
-
-    Raises:
-        UserError: the Hub has no such model or revision.
     """
     if (folder := Path(model)).is_dir():
         is_checkpoint = folder.name.startswith("checkpoint-") and (folder.parent / FILE).is_file()

@@ -45,12 +45,7 @@ class Checkpoint:
 
     @classmethod
     def find(cls, name: str, revision: str | None) -> "Checkpoint":
-        """Find the checkpoint of a folder or Hub id.
-
-        Raises:
-            UserError: a folder has a revision, vLLM cannot serve the adapter, the Hub has no such model or revision, or
-                it cannot be reached.
-        """
+        """Find the checkpoint of a folder or Hub id."""
         if Path(name).is_dir() and revision is not None:
             raise UserError(f"{name} is a folder, which has no revision {revision!r}; leave it unset")
         with user_errors(f"the model {name}", OSError, ValueError):
@@ -85,11 +80,7 @@ class Checkpoint:
         return self.revision if self.adapter is None else self.base_revision
 
     def fingerprint(self) -> str:
-        """Identify the weights: by a hash of a folder's files, or by the commit on the Hub.
-
-        Raises:
-            UserError: the Hub has no such model or revision, or cannot be reached.
-        """
+        """Identify the weights: by a hash of a folder's files, or by the commit on the Hub."""
         base = _fingerprint(self.model, self.model_revision, "config.json")
         if self.adapter is None:
             return base

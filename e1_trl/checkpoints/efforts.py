@@ -42,11 +42,7 @@ def template_arguments(template: str, word: str) -> dict[str, Any]:
 def make_efforts(named: Mapping[str, Effort], default: Budget, template: str, most: int) -> dict[str, Effort]:
     """Make the table of efforts: those that are named, else shares of the default budget; `none` does not think.
 
-    Args:
-        named: of the command line or budget.json. What they tell the template comes first.
-        default: budget of requests that name none.
-        template: the chat template.
-        most: longest thinking that is allowed, and leaves the prompt some of the context.
+    What the named ones tell the chat template comes first. No share is more than `most` tokens of thinking.
     """
     efforts = dict(named)
     if not efforts and default.thinking is not None:

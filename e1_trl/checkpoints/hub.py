@@ -7,10 +7,11 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalToken
 
 from e1_trl.checkpoints.budget_file import FILE as BUDGET
 from e1_trl.checkpoints.model_card import DETAILS, README, RESULTS
-from e1_trl.errors import UserError, one_line
+from e1_trl.errors import UserError, user_errors
 
 # Of httpx, and from huggingface_hub 2 on of httpx2.
 HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
+LOGIN = "it needs HF_TOKEN, or `hf auth login`"
 ERRORS = (HTTP_ERROR, LocalTokenNotFoundError, OfflineModeIsEnabled, HFValidationError)
 WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf", ".safetensors.index.json", ".bin.index.json", "adapter_config.json")
 # Patterns of files that an earlier model may have left in the repository; none matches inside a checkpoint's folder.
@@ -32,18 +33,9 @@ def keep_from_the_hub(output_dir: Path) -> None:
 
 
 def reserve(name: str, private: bool | None, revision: str | None) -> str:
-    """Make a repository for a model and a branch in it, unless they exist; return the repository's id.
-
-    Args:
-        name: of the repository, with or without its owner.
-        private: whether only the owner sees it; None: the owner's default.
-        revision: the branch; None: main.
-
-    Raises:
-        UserError: no token, no permission, no connection, or another model is there.
-    """
+    """Make a repository for a model and a branch in it (None: main), unless they exist; return the repository's id."""
     api = HfApi()
-    try:
+    with user_errors(f"push_to_hub: nothing can be uploaded to {name} on the Hub ({LOGIN})", *ERRORS):
         repository = api.create_repo(name, private=private, exist_ok=True).repo_id
         api.auth_check(repository, write=True)
         if private and not api.model_info(repository).private:  # one that was there stays as it is
@@ -58,8 +50,6 @@ def reserve(name: str, private: bool | None, revision: str | None) -> str:
             )
         if missing is not None:
             api.create_branch(repository, branch=missing, exist_ok=True)
-    except ERRORS as error:
-        raise UserError(f"push_to_hub: nothing can be uploaded to {name} on the Hub: {_explain(error)}") from error
     return repository
 
 
@@ -67,11 +57,9 @@ def push(folder: Path, repository: str, revision: str | None, card_only: bool = 
     """Upload the model in a folder, or only its card with the files it links to; return the address of the commit.
 
     Numbers that an earlier model left in the repository are removed; so are its weights, unless `card_only`.
-
-    Raises:
-        UserError: no token, no permission, or no connection.
     """
-    try:
+    # Each of the Hub's ways to upload has errors of its own.
+    with user_errors(f"the upload to {repository} failed", Exception):
         return str(
             HfApi().upload_folder(
                 repo_id=repository,
@@ -83,21 +71,13 @@ def push(folder: Path, repository: str, revision: str | None, card_only: bool = 
                 delete_patterns=OLD_NUMBERS if card_only else OLD_NUMBERS + OLD_WEIGHTS,
             )
         )
-    except Exception as error:  # each of the Hub's ways to upload has errors of its own
-        raise UserError(f"the upload to {repository} failed: {_explain(error)}") from error
 
 
 def check_weights(folder: Path, repository: str, revision: str | None) -> None:
-    """Check that a repository may be written to and holds the weights of a folder, and no others.
-
-    Raises:
-        UserError: it does not, or cannot be reached.
-    """
-    try:
+    """Check that a repository may be written to and holds the weights of a folder, and no others."""
+    with user_errors(f"the weights in {repository} cannot be compared ({LOGIN})", *ERRORS):
         HfApi().auth_check(repository, write=True)
         compared = HfApi().verify_repo_checksums(repository, revision=revision, local_dir=folder)
-    except ERRORS as error:
-        raise UserError(f"the weights in {repository} cannot be compared: {_explain(error)}") from error
     changed = [each["path"] for each in compared.mismatches]
     found = [*changed, *compared.missing_paths, *compared.extra_paths]
     if any(_holds_weights(file) and not file.endswith(".gguf") for file in found):  # which others convert and add
@@ -109,14 +89,3 @@ def check_weights(folder: Path, repository: str, revision: str | None) -> None:
 def _holds_weights(file: str) -> bool:
     """Return whether a path in a repository is of the model itself, not of a checkpoint inside or the arguments."""
     return file.endswith(WEIGHTS) and file != "training_args.bin" and "/" not in file
-
-
-def _explain(error: BaseException) -> str:
-    """Describe an error of the Hub in one line, with the remedy where it is a token."""
-    if not isinstance(error, ERRORS) and error.__cause__ is not None:
-        error = error.__cause__
-    refused = isinstance(error, HfHubHTTPError) and error.response.status_code in (401, 403, 404)
-    if refused or isinstance(error, LocalTokenNotFoundError):
-        return f"{one_line(error)}; set HF_TOKEN to a token that may write there, or log in with `hf auth login`"
-    unreached = isinstance(error, HTTP_ERROR) and not isinstance(error, HfHubHTTPError)
-    return f"it cannot be reached ({one_line(error)})" if unreached else one_line(error)

@@ -1,17 +1,7 @@
 """Model card: the README.md of a trained model, every statement of which comes from a file beside it.
 
-    budget.json            the budget of the training, marker and forced text; once it was evaluated, the curve
-    e1/origin.json         base model and datasets
-    e1/recipe.yaml         the recipe, with what the command line overrode; never a token
-    e1/recipe-until-*      the recipe up to a step, from which the training went on with another one
-    e1/versions.txt        the installed packages
-    e1/results-*           tables, numbers and pictures of evaluations
-    provenance.json        this project's commit, date and machine
-    trainer_state.json     the number of steps
-    adapter_config.json    of a LoRA adapter
-
-`card.jinja` is the template. The card is written again each time, except for what stands between the lines
-`<!-- yours -->` and `<!-- /yours -->`.
+docs/reference/files.md lists these files, and `card.jinja` is the template. The card is written again each time,
+except for what stands between the lines `<!-- yours -->` and `<!-- /yours -->`.
 """
 
 import json
@@ -86,9 +76,7 @@ class BaseModel:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read what `write` left in the folder of a model; raise a `UserError` if it left nothing."""
-        if not (folder / ORIGIN).exists():
-            raise UserError(f"there is no {folder / ORIGIN}, which a training with e1_trl writes")
+        """Read what `write` left in the folder of a model."""
         content = json.loads((folder / ORIGIN).read_text())
         return cls(**{**content, "datasets": tuple(content["datasets"])})
 
@@ -101,12 +89,8 @@ def license_of(model: str, revision: str | None) -> dict[str, Any]:
         data = ModelCard.load(file).data
     except (ValueError, yaml.YAMLError):
         return {}
-    found = {key: value for key in LICENSE if (value := data.get(key))}
-    if "://" not in (link := str(found.get("license_link", "://"))):  # a file beside that card
-        del found["license_link"]
-        if not Path(model).is_dir():
-            found["license_link"] = f"https://huggingface.co/{model}/blob/{revision or 'main'}/{link}"
-    return found
+    # A link without an address is a file beside that card.
+    return {key: value for key in LICENSE if (value := data.get(key)) and (key != "license_link" or "://" in value)}
 
 
 def publish(
@@ -121,8 +105,7 @@ def publish(
 ) -> None:
     """Write the card of the model in a folder and the files that it links to; remove results of earlier weights.
 
-    `recipe` is as it was run, if there is one. A model that is uploaded has a `hub_id` and a branch there (None: main).
-    `dataset_name` and `tags` are TRL's, and are added to our own.
+    A model that is uploaded has a `hub_id` and a branch there (None: main). `dataset_name` and `tags` are TRL's.
     """
     remove_results(folder)
     (folder / DETAILS).mkdir(parents=True, exist_ok=True)
@@ -145,12 +128,7 @@ def remove_results(folder: Path) -> None:
 
 
 def write(folder: Path, name: str, revision: str | None = None, tags: Sequence[str] = ()) -> None:
-    """Write the card of the model in a folder, under its Hub id or its name here, and its branch (None: main).
-
-    Raises:
-        UserError: the folder lacks what a training with e1_trl leaves.
-        StoreError: the card cannot be written.
-    """
+    """Write the card of the model in a folder, under its Hub id or its name here, and its branch (None: main)."""
     trained = BudgetInfo.read(folder / BUDGET)
     origin = BaseModel.read(folder)
     adapter = _read_json(folder / "adapter_config.json")

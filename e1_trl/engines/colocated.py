@@ -33,11 +33,7 @@ def _keep_own(on_completion: OnCompletion, first: int, count: int) -> OnCompleti
 def make_training_engine(
     vllm: TrlEngine, close: ThinkingClose, accelerator: Accelerator, adapter: bool, seed: int
 ) -> "ColocatedEngine | ServedEngine":
-    """Make the engine of TRL's `vllm_mode`. In `colocate`, every sync compares its weights with the trainer's.
-
-    Raises:
-        EngineError: the server does not serve the model, or its context is too short.
-    """
+    """Make the engine of TRL's `vllm_mode`. In `colocate`, every sync compares its weights with the trainer's."""
     sampling = SamplingSettings(**vllm.sampling)
     if vllm.llm is None:
         if adapter:

@@ -152,11 +152,7 @@ def request_parameters(request: Request, marker: Marker, sampling: SamplingSetti
 
 
 def read_stop(finish_reason: str | None, stop_reason: int | str | None, request: Request, marker: Marker) -> Stop:
-    """Translate vLLM's reasons for ending a request.
-
-    Raises:
-        EngineError: the request was aborted or failed.
-    """
+    """Translate vLLM's reasons for ending a request."""
     if finish_reason == "length":
         return Stop.LENGTH
     if finish_reason != "stop":
@@ -167,10 +163,7 @@ def read_stop(finish_reason: str | None, stop_reason: int | str | None, request:
 
 
 def end_ids(model: str, revision: str | None, tokenizer: "PreTrainedTokenizerBase", code: bool = False) -> set[int]:
-    """Return the tokens that end a sequence: of the generation config, or else the config, and of the tokenizer.
-
-    `code` allows the code that comes with the model to run.
-    """
+    """Return the tokens that end a sequence: of the generation config, or else the config, and of the tokenizer."""
     from transformers import AutoConfig, GenerationConfig
 
     try:

@@ -60,11 +60,7 @@ def sampling_params(request: Request, marker: Marker, sampling: SamplingSettings
 
 
 def read_segment(output: CompletionOutput, request: Request, marker: Marker) -> Segment:
-    """Read what vLLM sampled for a request.
-
-    Raises:
-        EngineError: the log-probabilities are missing, or the request was aborted.
-    """
+    """Read what vLLM sampled for a request."""
     if output.logprobs is None:
         raise EngineError("vLLM returned no log-probabilities for a request with logprobs=0")
     token_ids = list(output.token_ids)
@@ -97,11 +93,7 @@ class LocalEngine:
         adapter: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> "LocalEngine":
-        """Load a model, and a LoRA adapter of it, each from a folder or the Hub; `options` are those of `vllm.LLM`.
-
-        Raises:
-            UnusableEngineError: vLLM does not start.
-        """
+        """Load a model, and a LoRA adapter of it, each from a folder or the Hub; `options` are those of `vllm.LLM`."""
         arguments: dict[str, Any] = {"max_num_seqs": concurrency, **(options or {})}
         if adapter is not None:
             arguments["enable_lora"] = True

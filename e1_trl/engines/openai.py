@@ -27,13 +27,7 @@ UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)  # cause
 
 
 class ServerError(UnusableEngineError):
-    """A server refused a request, went away, or answers in another form than the API's.
-
-    Attributes:
-        status: HTTP status of the server's answer; `None` if there was none.
-        said: the server's own message; "" if it gave none.
-        is_temporary: the same request may succeed later.
-    """
+    """A server refused a request, went away (no status), or answers in another form; `said` is its own message."""
 
     def __init__(self, message: str, status: int | None = None, said: str = ""):
         super().__init__(message)
@@ -53,12 +47,8 @@ def allow_files(connections: int) -> int:
 class Client:
     """Connections to a server (`base_url`, as http://host:8000/v1), for the event loop that it is made in.
 
-    Args:
-        base_url: the server's address, from which the paths of requests begin.
-        name: name of the model at the server.
-        key: environment variable with the API key.
-        direct: ignore `HTTP_PROXY` and its like, and use each connection once, since one that is kept may fail when it
-            is used again.
+    `key` is the environment variable with the API key. If `direct`, `HTTP_PROXY` and its like are ignored, and each
+    connection is used once, since one that is kept may fail when it is used again.
     """
 
     def __init__(self, base_url: str, name: str, key: str = "OPENAI_API_KEY", direct: bool = False):
@@ -79,20 +69,14 @@ class Client:
         await self._session.close()
 
     async def context(self, options: str = "") -> int | None:
-        """Ask for the longest sequence that the server takes, in tokens; `None` if it does not say.
-
-        `options` are those with which a missing server is to be started.
-
-        Raises:
-            ServerError: the server does not answer, or does not serve the model.
-        """
+        """Ask for the longest sequence that the server takes, in tokens; `None` if it does not say."""
         try:
             timeout = aiohttp.ClientTimeout(CONNECTING)
             async with self._session.get(f"{self.base_url}/models", timeout=timeout) as answer:
                 content = await answer.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             remedy = f"start a server there, as `vllm serve MODEL{options}`, or name another address"
-            raise ServerError(f"no answer from {self.base_url}: {_explain(error)}; {remedy}") from error
+            raise ServerError(f"no answer from {self.base_url}: {one_line(error)}; {remedy}") from error
         try:
             models = {entry["id"]: entry for entry in json.loads(content)["data"]}
         except (ValueError, KeyError, TypeError) as error:
@@ -108,11 +92,7 @@ class Client:
         return context if type(context) is int else None
 
     async def sample(self, body: Mapping[str, Any]) -> Choice:
-        """Sample one answer; a task that is cancelled closes the connection, at which the server frees the request.
-
-        Raises:
-            ServerError: the server refuses the request, goes away or answers in another form.
-        """
+        """Sample one answer; a task that is cancelled closes the connection, at which the server frees the request."""
         answer = await self.ask("completions", body)
         try:
             choice = {**answer["choices"][0]}
@@ -128,16 +108,12 @@ class Client:
             try:
                 return await answer.json(content_type=None)
             except aiohttp.ClientError as error:
-                raise ServerError(f"{self.base_url} broke off its answer: {_explain(error)}") from error
+                raise ServerError(f"{self.base_url} broke off its answer: {one_line(error)}") from error
             except ValueError as error:
                 raise ServerError(f"malformed response from {self.base_url}: {error!r}", 200) from error
 
     async def post(self, path: str, body: Mapping[str, Any], request_id: str = "") -> aiohttp.ClientResponse:
-        """Post a request for the model to a path of the server; return its answer, of status 200, which must be closed.
-
-        Raises:
-            ServerError: the server refuses the request or goes away.
-        """
+        """Post a request for the model to a path of the server; return its answer of status 200, to be closed."""
         headers = {"X-Request-Id": request_id} if request_id else {}
         try:
             answer = await self._session.post(
@@ -148,20 +124,10 @@ class Client:
             async with answer:
                 content = await answer.read()
         except aiohttp.ClientError as error:
-            raise ServerError(f"no answer from {self.base_url}: {_explain(error)}") from error
+            raise ServerError(f"no answer from {self.base_url}: {one_line(error)}") from error
         said = read_message(content)
         text = said or content.decode(errors="replace")[:500]
         raise ServerError(text or f"{self.base_url} answered with status {answer.status}", answer.status, said)
-
-
-def _explain(error: Exception) -> str:
-    """Say why a request failed, without the internals that the client's own texts show."""
-    if isinstance(error, TimeoutError):
-        return f"none within {CONNECTING:.0f} s"
-    number = getattr(error, "errno", None) or 0
-    if number > 0:  # negative ones are of the look-up of a name
-        return os.strerror(number)
-    return getattr(error, "strerror", None) or one_line(getattr(error, "os_error", error))
 
 
 def _open_socket(address: tuple[Any, ...]) -> socket.socket:
@@ -204,11 +170,7 @@ async def read_events(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str,
 
 
 def read_choice(choice: Choice, request: Request, marker: Marker) -> Segment:
-    """Read what a server sampled for a request.
-
-    Raises:
-        EngineError: the request was aborted, or the server returns no token ids.
-    """
+    """Read what a server sampled for a request."""
     if choice.get("token_ids") is None:
         raise ServerError("the server returns no token ids; it must know return_token_ids, as vLLM and SGLang do", 200)
     # Evaluation does without log-probabilities where a server returns none for `logprobs=0`.

@@ -37,22 +37,15 @@ CUT = "%s cut a request (%s), drawn again: shorter answers replace long ones; ra
 
 
 class ServerEngine:
-    """A served model.
+    """The model of this name at a server, as http://host:8000/v1.
 
     Args:
-        base_url: as http://host:8000/v1.
-        name: name of the model at the server.
-        close: the end-of-thinking marker, and the longest sequence that will be requested.
-        sampling: how tokens are drawn.
         seed: seed of the run. Each request's seed follows from it, the request's name, and where the request begins.
             If `None`, the server draws as it likes, and may repeat itself: vLLM seeds every data-parallel engine
             alike, and alike at every start.
         concurrency: requests in flight at a time; fewer where the process may not open as many files.
         is_trained: the server has the weights of a training, and would have lost them after a restart: one that goes
             away for longer than `BRIEF` is not waited for.
-
-    Raises:
-        UnusableEngineError: the server does not answer, does not serve the model, or has too short a context.
     """
 
     def __init__(

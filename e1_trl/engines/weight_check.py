@@ -82,15 +82,7 @@ def sync_in_place(generation: TrlEngine, sync: Callable[[], None]) -> None:
 
 
 class WeightCheck:
-    """Sync of weights with a comparison after it.
-
-    Args:
-        generation: TRL's colocated engine.
-        sync: sends it the trainer's weights; a collective operation, as is `__call__`.
-
-    Attributes:
-        compared: names of the engine's tensors that were compared at the last sync.
-    """
+    """Sync of a colocated engine's weights, with a comparison after it; `sync` is a collective operation."""
 
     def __init__(self, generation: TrlEngine, sync: Callable[[], None]):
         self._generation = generation
@@ -104,14 +96,10 @@ class WeightCheck:
         # A function as loader may transform values, as Mamba's does (A = -exp(A_log)); methods of layers copy them.
         loaders = {name: getattr(parameter, "weight_loader", None) for name, parameter in parameters.items()}
         self._loaders = {name: loader for name, loader in loaders.items() if inspect.isfunction(loader)}
-        self.compared: frozenset[str] = frozenset()
+        self.compared: frozenset[str] = frozenset()  # names of the tensors that were compared at the last sync
 
     def __call__(self) -> None:
-        """Sync and compare.
-
-        Raises:
-            EngineError: a tensor of the engine, which is named, is not what was sent.
-        """
+        """Sync and compare."""
         # Checksum and size of what was sent for each of the engine's tensors, which may stack several of the trainer's.
         sent: defaultdict[str, torch.Tensor | int] = defaultdict(int)
         numbers: Counter[str] = Counter()

@@ -1,6 +1,6 @@
 """The numbers of a model that decide its memory, counted from its configuration alone."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -48,11 +48,7 @@ class Architecture:
     @classmethod
     @cache
     def of(cls, model: str, revision: str | None = None, trust_remote_code: bool = False) -> "Architecture":
-        """Return the architecture of a model: from a folder, the recipes' models, the Hub's cache or the Hub.
-
-        Raises:
-            UserError: the model is not found, or its memory does not follow from its configuration.
-        """
+        """Return the architecture of a model: from a folder, the recipes' models, the Hub's cache or the Hub."""
         try:
             import torch
         except ImportError as error:
@@ -75,6 +71,8 @@ class Architecture:
         heads = (given["num_attention_heads"] or 0) if attending else 0
         kv_heads = given["num_key_value_heads"] or heads
         head = given["qk_head_dim"] or given["head_dim"] or hidden // max(1, heads)
+        # Numbers cached of a token in a layer; of multi-head latent attention with a key's positions.
+        latent = given["kv_lora_rank"] and given["kv_lora_rank"] + given["qk_rope_head_dim"]
         attention = _weigh(each for each in built.modules() if "Attention" in type(each).__name__)
         mixers = _weigh(each for each in built.modules() if hasattr(each, "conv1d"))
         active = (body := sum(each.numel() for each in named.values())) - embeddings - idle
@@ -103,14 +101,9 @@ class Architecture:
             routed=chosen * len({name.partition(".experts.")[0] for name in experts}) // layers,
             heads=heads,
             head=head,
-            kv_bytes=2 * attending * (_count_latent(given) or 2 * kv_heads * head),
+            kv_bytes=2 * attending * (latent or 2 * kv_heads * head),
             notes=tuple(note for note, holds in notes.items() if holds),
         )
-
-
-def _count_latent(given: Mapping[str, Any]) -> int:
-    """Count the numbers that multi-head latent attention caches of a token in a layer, a key's positions included."""
-    return given["kv_lora_rank"] + given["qk_rope_head_dim"] if given["kv_lora_rank"] else 0
 
 
 def _weigh(modules: Iterable[Any]) -> int:

@@ -5,7 +5,6 @@ The estimate follows from the model's dimensions and a few assumed constants; do
 
 import sys
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from e1_trl.arguments import Count, Positive
@@ -13,14 +12,13 @@ from e1_trl.command_line import CommandParser, describe_unknown
 from e1_trl.errors import UserError
 from e1_trl.plan import estimate
 from e1_trl.plan.estimate import Memory, gb, memory
-from e1_trl.plan.setup import DEFAULTS, HINTS, Launch, launch_parser
+from e1_trl.plan.setup import DEFAULTS, Launch, launch_parser
 from e1_trl.plan.verdict import remedy
 from e1_trl.report.markdown import table
 from e1_trl.training.arguments import ROUNDS_AWAY
 from e1_trl.training.launch import check_batch
 
 GIB = 2**30
-ALIKE = 0.93  # similarity of a misspelt field; TRL's own are less like another
 
 
 def make_parser() -> CommandParser:
@@ -103,9 +101,6 @@ def main(argv: Sequence[str]) -> None:
     if strange := sorted(launch.given.keys() - launch.recipe_fields.keys() - DEFAULTS.keys()):
         near = describe_unknown(strange[0], [*launch.recipe_fields, *DEFAULTS])
         raise UserError(f"{near} (neither in the recipe nor read by the plan)")
-    for name in launch.recipe_fields.keys() - HINTS.keys():  # most are TRL's
-        if meant := get_close_matches(name, HINTS, 1, ALIKE):
-            raise UserError(f"{arguments.recipe}: {name} is unknown; did you mean {meant[0]}?")
     if launch.accelerate.get("use_cpu"):
         raise UserError(
             f"{launch.accelerate_config} trains on CPUs; a plan needs a configuration for GPUs (--accelerate_config)"

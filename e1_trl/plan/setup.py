@@ -77,11 +77,7 @@ class Setup:
 
     @classmethod
     def of(cls, recipe: Mapping[str, Any], accelerate: Mapping[str, Any]) -> "Setup":
-        """Return the setup of a recipe's fields under an Accelerate configuration's.
-
-        Raises:
-            UserError: a field has a value that cannot be planned for.
-        """
+        """Return the setup of a recipe's fields under an Accelerate configuration's."""
         fields = {**recipe, **read_fields(recipe)}
         if not fields.get("model_name_or_path"):
             raise UserError("the recipe names no model (model_name_or_path)")
@@ -179,11 +175,7 @@ class Launch:
 
     @classmethod
     def read(cls, recipe: str, accelerate_config: str | None, processes: int | None, words: Sequence[str]) -> "Launch":
-        """Read a recipe by name or file, and pairs `--field value` that override it; None keeps the files' values.
-
-        Raises:
-            UserError: a file cannot be read, no Accelerate configuration is named, or the words are not pairs.
-        """
+        """Read a recipe by name or file, and pairs `--field value` that override it; None keeps the files' values."""
         file = resource("recipes", recipe)
         fields = fields_of(file)
         if len(words) % 2 or any(not word.startswith("--") for word in words[::2]):

@@ -1,25 +1,16 @@
-"""Arguments about problems, which those of training and evaluation inherit.
-
-Knows nothing about how problems are loaded, and imports nothing heavy, so that `--help` stays quick.
-"""
+"""Arguments about problems, which those of training and evaluation inherit. Imports nothing heavy, for `--help`."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from e1_trl.answers.arguments import GradingArguments
-from e1_trl.answers.kinds import PROGRAMS
 from e1_trl.arguments import Fraction, option
-from e1_trl.errors import UserError
 
 
 @dataclass
 class ProblemArguments(GradingArguments):
-    """Arguments of problems: their columns, what is added to them, which are left out; then those of grading.
-
-    Raises:
-        UserError: as `GradingArguments`; or the grader is unknown, or has no texts as answers for `answer_after`.
-    """
+    """Arguments of problems: their columns, what is added to them, which are left out; then those of grading."""
 
     GROUP: ClassVar[str] = "problems"
 
@@ -55,10 +46,3 @@ class ProblemArguments(GradingArguments):
         "share is an error.",
     )
     local_benchmarks: Path | None = option(None, "Folder that holds benchmarks as files. Default: the Hub.")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.answer_type is PROGRAMS and self.answer_after:
-            raise UserError(
-                f"answer_after is {self.answer_after!r}, and programs are checked by tests, not by texts; remove it"
-            )

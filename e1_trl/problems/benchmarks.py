@@ -63,20 +63,12 @@ BENCHMARKS = {
 
 
 def find_benchmark(name: str) -> Benchmark:
-    """Return the benchmark of a name: one of `BENCHMARKS`, or a user's at a dotted path.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Return the benchmark of a name: one of `BENCHMARKS`, or a user's at a dotted path."""
     return find(name, BENCHMARKS, "benchmark", Benchmark)
 
 
 def find_file(folder: Path, name: str) -> str:
-    """Return the one file of a benchmark in a folder: `<name>*.jsonl`, `.jsonl.gz` or `.parquet`.
-
-    Raises:
-        UserError: there is none, or several.
-    """
+    """Return the one file of a benchmark in a folder: `<name>*.jsonl`, `.jsonl.gz` or `.parquet`."""
     patterns = (f"{name}*.jsonl", f"{name}*.jsonl.gz", f"{name}*.parquet")
     files = sorted(file for pattern in patterns for file in folder.glob(pattern))
     if len(files) != 1:

@@ -1,8 +1,7 @@
 """Problems in: what is asked, and what counts as right, from the Hub, from files, or from TRL's datasets.
 
-Each load is one straight line: the rows of a source (`problems.source`) become problems, here or, for the benchmarks of
-programs, in `problems.program_benchmarks`; then unusable and excluded ones are left out. Knows nothing about
-tokenizers, budgets, or how answers are graded.
+The rows of a source (`problems.source`) become problems, here or, for the benchmarks of programs, in
+`problems.program_benchmarks`; then unusable and excluded ones are left out.
 """
 
 import logging
@@ -42,11 +41,7 @@ COLUMNS = {
 
 
 def compose(prompt: Prompt, *additions: str) -> Prompt:
-    """Add texts to a prompt, or to its last user message, each after a space; "" adds nothing.
-
-    Raises:
-        UserError: there is no user message in the conversation.
-    """
+    """Add texts to a prompt, or to its last user message, each after a space; "" adds nothing."""
     content = " ".join([last_question(prompt), *filter(None, additions)])
     if isinstance(prompt, str):
         return content
@@ -57,13 +52,8 @@ def compose(prompt: Prompt, *additions: str) -> Prompt:
 def load_problems(
     name: str, split: str, arguments: ProblemArguments, config: str | None = None, need_answers: bool = True
 ) -> Dataset:
-    """Load a source and make problems of its rows; arguments and errors are those of `load_source`, `make_problems`."""
-    where = f"{name}, split {split}"
-    source = load_source(name, split, config)
-    try:
-        return make_problems(source, where, arguments, need_answers)
-    except UnicodeDecodeError as error:  # the reader has let it pass
-        raise UserError(f"{where}: a text is not in UTF-8 ({error})") from error
+    """Load a source and make problems of its rows, as `load_source` and `make_problems` do."""
+    return make_problems(load_source(name, split, config), f"{name}, split {split}", arguments, need_answers)
 
 
 def load_benchmark(
@@ -76,9 +66,6 @@ def load_benchmark(
     the dataset on the Hub.
 
     Of the arguments, columns, grader and prompts of programs are the benchmark's own; the window is LiveCodeBench's.
-
-    Raises:
-        UserError: the benchmark is unknown, the folder has not exactly one such file, or its rows cannot be used.
     """
     benchmark = find_benchmark(name)
     folder = arguments.local_benchmarks
@@ -109,7 +96,7 @@ def load_benchmark(
 def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need_answers: bool = True) -> Dataset:
     """Make problems of a dataset: its rows in their order and its columns, with four of ours, which replace any there.
 
-    - `problem` (str): the text of the problem; of a conversation, its last user message.
+    - `problem` (str): the text of the problem; of a conversation, all that its user says.
     - `prompt` (list of messages, or str): what is asked, instruction included. A text is one user message; of a
       conversation, all turns are kept; and the texts of a column named `prompt` stay texts, which a model is given
       without a chat template, as TRL does.
@@ -122,17 +109,14 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
     read or graded against (`check_unusable`); then the problems that `exclude` names.
 
     `where` names the source in messages. Unless `need_answers`, a row may have no answer, and the source no column.
-
-    Raises:
-        UserError: a column is missing, too many rows cannot be used, or the file `exclude` is missing or cannot be
-            read.
     """
     reading = _settle(source, where, arguments, need_answers)
     answer_type = reading.answer_type
     column = str(reading.answer_column)
     if isinstance(label := source.features.get(column), ClassLabel):
         features = Features({**source.features, column: Value("string")})
-        source = source.map(_name_label, features=features, fn_kwargs={"column": column, "names": label.names})
+        names = dict(enumerate(label.names))
+        source = source.map(lambda index: {column: names.get(index)}, input_columns=[column], features=features)
     problems = _read(source, where, reading)
     unusable = {
         number: reading.answer_column if problem else reading.problem_column
@@ -151,21 +135,12 @@ def make_problems(source: Dataset, where: str, arguments: ProblemArguments, need
 
 
 def check_unusable(where: str, total: int, unusable: int, faults: Sequence[str], share: float, wanted: str) -> None:
-    """Warn of rows that cannot be used and are left out, naming the first faults.
-
-    Raises:
-        UserError: they are more than this share of all, or all.
-    """
+    """Warn of rows that cannot be used and are left out, naming the first faults."""
     said = f"{where}: {unusable} of {total} rows cannot be used ({'; '.join(faults)}{'; …' * (unusable > len(faults))})"
     if unusable == total or unusable > share * total:
         raise UserError(f"{said}; max_unusable is {share:g}; {wanted}")
     if unusable:
         logger.warning("%s; they are left out", said)
-
-
-def _name_label(row: dict[str, Any], column: str, names: list[str]) -> dict[str, str | None]:
-    """Replace the index of a label by its name."""
-    return {column: dict(enumerate(names)).get(row[column])}
 
 
 def _settle(source: Dataset, where: str, arguments: ProblemArguments, need_answers: bool) -> ProblemArguments:

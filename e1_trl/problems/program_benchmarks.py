@@ -81,64 +81,44 @@ def livecodebench(row: Row) -> Task:
 
 
 def leetcode(row: Row) -> Task:
-    if "query" in row:
-        tests: Any = {"type": "assert", "code": row["test"]}
-        problem = row["query"].strip()
-        name = row["task_id"]
-        request = LEETCODE + problem
-    else:
-        tests = row["tests"]
-        problem = str(row["question"])
-        name = row.get("problem_id")
-        request = problem
+    tests = {"type": "assert", "code": row["test"]}
+    problem = row["query"].strip()
     suite = read_answer({"tests": tests, "entry_point": row["entry_point"].strip()}, "tests", ALL)
-    return Task(problem, request, suite, name)
+    return Task(problem, LEETCODE + problem, suite, row["task_id"])
 
 
 def codeforces(row: Row) -> Task:
-    """Read a row: of open-r1/codeforces the official tests where they are whole; else the statement's samples.
-
-    Raises:
-        UserError: there is no statement, or the program would not read stdin.
-    """
-    tests: Any
-    if "question" in row:  # the whole request
-        problem = request = str(row["question"])
-        tests = row["tests"]
-        source = SAMPLE_TESTS
+    """Read a row: of open-r1/codeforces the official tests where they are whole; else the statement's samples."""
+    if not row["description"]:
+        raise UserError("there is no statement")
+    if row.get("input_mode") not in (None, "stdio"):
+        raise UserError(f"input_mode is {row['input_mode']!r}, and programs read stdin here")
+    problem = str(row["description"])
+    is_open_r1 = "input_format" in row
+    request = CODEFORCES.format(
+        description=problem,
+        input=(row["input_format"] if is_open_r1 else row["input"]) or "",
+        output=(row["output_format"] if is_open_r1 else row["output"]) or "",
+        tags=row["tags"] or [],
+        time_limit_ms=round(1000 * row["time_limit"]) if is_open_r1 else row["time_limit_ms"],
+        memory_limit_mb=round(row["memory_limit"]) if is_open_r1 else row["memory_limit_mb"],
+    )
+    if row.get("official_tests") and row.get("official_tests_complete"):
+        tests = row["official_tests"]
+        source = OFFICIAL_TESTS
     else:
-        if not row["description"]:
-            raise UserError("there is no statement")
-        if row.get("input_mode") not in (None, "stdio"):
-            raise UserError(f"input_mode is {row['input_mode']!r}, and programs read stdin here")
-        problem = str(row["description"])
-        is_open_r1 = "input_format" in row
-        request = CODEFORCES.format(
-            description=problem,
-            input=(row["input_format"] if is_open_r1 else row["input"]) or "",
-            output=(row["output_format"] if is_open_r1 else row["output"]) or "",
-            tags=row["tags"] or [],
-            time_limit_ms=round(1000 * row["time_limit"]) if is_open_r1 else row["time_limit_ms"],
-            memory_limit_mb=round(row["memory_limit"]) if is_open_r1 else row["memory_limit_mb"],
-        )
-        if row.get("official_tests") and row.get("official_tests_complete"):
-            tests = row["official_tests"]
-            source = OFFICIAL_TESTS
-        else:
-            samples = row["examples"] or []
-            pairs = [(each["input"], each["output"]) if isinstance(each, Mapping) else each for each in samples]
-            tests = [{"input": given, "output": out} for given, out in pairs]
-            source = SAMPLE_TESTS
+        samples = row["examples"] or []
+        pairs = [(each["input"], each["output"]) if isinstance(each, Mapping) else each for each in samples]
+        tests = [{"input": given, "output": out} for given, out in pairs]
+        source = SAMPLE_TESTS
     suite = read_answer({"tests": tests, CHECKER: row.get(CHECKER)}, "tests", ALL)
     name = row.get("problem_id") or row.get("id")
     return Task(problem, request, suite, name and str(name).replace("/", ""), source=source)
 
 
 def humanevalplus(row: Row, box: Box) -> Task:
-    tests = row["test"] if "test" in row else row["tests"]["code"]
-    suite = humaneval_suite(tests, row["entry_point"], box, REFERENCE_LIMITS)
-    problem = row["prompt"] if "prompt" in row else row["question"]
-    return Task(problem, problem, suite.chosen(ALL), row.get("task_id"))
+    suite = humaneval_suite(row["test"], row["entry_point"], box, REFERENCE_LIMITS)
+    return Task(row["prompt"], row["prompt"], suite.chosen(ALL), row.get("task_id"))
 
 
 def humaneval_suite(code: str, name: str, box: Box, limits: Limits) -> Suite:
@@ -206,11 +186,7 @@ def read_tasks(
 ) -> tuple[list[dict[str, Any]], list[str], str]:
     """Read the problems of a benchmark; their `key` is the benchmark's own name of them, if there is one.
 
-    Returns:
-        Rows with our columns (`load.COLUMNS`), the faults of all other rows, and the title that a report gives them.
-
-    Raises:
-        UserError: there is no problem, or HumanEval+'s references cannot be run on this machine.
+    Returns rows with our columns (`load.COLUMNS`), the faults of all others, and the title that a report gives them.
     """
     title = name
     if name == "livecodebench":

@@ -1,7 +1,6 @@
 """Prompts: add texts to them, tokenize them, and name their problems. Texts are added to prompts here only.
 
-Knows nothing about where problems come from or how answers are asked for (`e1_trl.answers.kinds`), and loads no
-library: a tokenizer and a dataset are handed in.
+Loads no library: a tokenizer and a dataset are handed in.
 """
 
 import hashlib
@@ -11,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, user_errors
 from e1_trl.marker import Marker, PromptState
 
 if TYPE_CHECKING:
@@ -29,11 +28,7 @@ Prompt = str | Sequence[Message]  # a text that the model is given as it is, or 
 
 
 def last_question(prompt: Prompt) -> str:
-    """Return the question as a person reads it: the text, or the last user message.
-
-    Raises:
-        UserError: there is no user message in the conversation.
-    """
+    """Return the question as a person reads it: the text, or the last user message."""
     return prompt if isinstance(prompt, str) else _text_of(prompt[last_user_message(prompt)])
 
 
@@ -68,10 +63,6 @@ def tokenize(
     """Return the token ids after which an answer is generated: the conversation and the generation prompt.
 
     A prompt that is a text is tokenized as it is, without a chat template, as TRL does.
-
-    Raises:
-        UserError: the tokenizer has no chat template, or one that refuses the conversation; or it begins a text twice,
-            or ends it.
     """
     from jinja2 import TemplateError
 
@@ -82,25 +73,23 @@ def tokenize(
             f"the tokenizer {tokenizer.name_or_path!r} has no chat template; use a chat model, put chat_template.jinja "
             "beside the tokenizer, or give whole prompts as texts in a column `prompt`"
         )
-    try:
+    # One without system turns, say.
+    with user_errors(f"the chat template of {tokenizer.name_or_path!r} refuses a conversation", TemplateError):
         tokens = tokenizer.apply_chat_template(
             list(prompt), add_generation_prompt=True, tokenize=True, return_dict=True, **chat_template_kwargs
         )
-    except TemplateError as error:  # as of a template without system turns
-        raise UserError(f"the chat template of {tokenizer.name_or_path!r} refuses a conversation: {error}") from error
     return tokens["input_ids"]
 
 
 def explain_unthinking(
     tokenizer: "PreTrainedTokenizerBase", marker: Marker, prompt: Prompt, chat_template_kwargs: Mapping[str, Any]
 ) -> str | None:
-    """Explain that a prompt has closed the thinking or does not ask for any, and name what would; else return `None`.
-
-    The arguments are those of `tokenize`, and the marker that closes the thinking.
-    """
+    """Explain that a prompt has closed the thinking or does not ask for any, and name what would; `None` if it does."""
     given = tokenize(tokenizer, prompt, chat_template_kwargs)
     state = marker.state_of(given)
     is_closed = state is PromptState.CLOSED
+    does = "has closed the thinking" if is_closed else "does not ask for thinking"
+    said = f"the prompt {does}, of {last_question(prompt)[:60]!r}"
     template = "" if isinstance(prompt, str) or state is PromptState.OPENED else str(tokenizer.chat_template)
     for name in (name for name in SWITCHES if re.search(rf"\b{name}\b", template)):
         if name in chat_template_kwargs and not is_closed:
@@ -108,14 +97,8 @@ def explain_unthinking(
         with suppress(UserError, TypeError):  # a template may refuse it
             asked = tokenize(tokenizer, prompt, {**chat_template_kwargs, name: True})
             if asked != given and marker.state_of(asked) is not PromptState.CLOSED:
-                does = "has closed the thinking" if is_closed else "does not ask for thinking"
-                return (
-                    f"the prompt {does}, of {last_question(prompt)[:60]!r}; set chat_template_kwargs: {{{name}: true}}"
-                )
-    if not is_closed:
-        return None
-    end = tokenizer.decode(given[-8:])
-    return f"the prompt has closed the thinking, of {last_question(prompt)[:60]!r}: it ends in {end!r}"
+                return f"{said}; set chat_template_kwargs: {{{name}: true}}"
+    return f"{said}: it ends in {tokenizer.decode(given[-8:])!r}" if is_closed else None
 
 
 def drop_long(
@@ -125,14 +108,7 @@ def drop_long(
     chat_template_kwargs: Mapping[str, Any],
     marker: Marker,
 ) -> "Dataset":
-    """Return the problems whose prompt is short enough, with its length in tokens in the column `MEASURED`.
-
-    A warning counts the dropped ones. The arguments are those of `tokenize`, and the marker of what is to think.
-
-    Raises:
-        UserError: the tokenizer has no chat template, every prompt is longer than `max_prompt_length` tokens, or one
-            has already closed the thinking.
-    """
+    """Return the problems whose prompt is short enough, with its length in tokens in the column `MEASURED`."""
     # A module function with its settings in `fn_kwargs`, so that datasets can hash it and find its cache again.
     own = {"tokenizer": tokenizer, "chat_template_kwargs": dict(chat_template_kwargs), "marker": marker.text}
     measured = problems.map(_measure, input_columns=["prompt"], fn_kwargs=own, desc="Measuring prompts")

@@ -46,31 +46,18 @@ def decontaminate(problems: "Dataset", others: "Dataset", name: str) -> "Dataset
 
     A template may surround a text; one of fewer than `SHORTEST` characters must be the whole problem. A warning counts
     the dropped problems, and names the others. Rephrased ones are not found.
-
-    Raises:
-        UserError: none is left.
     """
     known = {normalised(problem) for problem in others["problem"]}
-    beginnings: dict[str, list[str]] = {}
-    for text in known:
-        beginnings.setdefault(text[:SHORTEST], []).append(text)
-
-    def overlaps(text: str) -> bool:
-        starts = range(len(text) - SHORTEST + 1)
-        found = (start for start in starts if text[start : start + SHORTEST] in beginnings)
-        return text in known or any(
-            text.startswith(each, start) for start in found for each in beginnings[text[start : start + SHORTEST]]
-        )
-
-    overlap = [overlaps(normalised(problem)) for problem in problems["problem"]]
-    remedy = "; train or evaluate on another dataset"
-    return _without(problems, overlap, f"occur in {name}", remedy) if any(overlap) else problems
+    parts = [text for text in known if len(text) >= SHORTEST]
+    texts = map(normalised, problems["problem"])
+    overlap = [text in known or any(part in text for part in parts) for text in texts]
+    return _without(problems, overlap, f"occur in {name}") if any(overlap) else problems
 
 
-def _without(problems: "Dataset", named: list[bool], why: str, remedy: str = "") -> "Dataset":
+def _without(problems: "Dataset", named: list[bool], why: str) -> "Dataset":
     kept = [row for row, is_named in enumerate(named) if not is_named]
     if not kept:
-        raise UserError(f"all {len(problems)} problems {why}{remedy}")
+        raise UserError(f"all {len(problems)} problems {why}")
     logger.warning("left out %d of %d problems: they %s", len(problems) - len(kept), len(problems), why)
     return problems.select(kept)
 
@@ -96,31 +83,18 @@ def explain_loss(tokenizer: "PreTrainedTokenizerBase", prompt: Prompt, prompt_id
 
 
 def named_in(file: Path) -> frozenset[str]:
-    """Read the identities in a file of JSON lines, each with an `id`.
-
-    Raises:
-        UserError: there is no such file, or a line is none of those.
-    """
+    """Read the identities in a file of JSON lines, each with an `id`."""
     if not file.is_file():
         written = "`e1 validate --config RECIPE` writes that of programs, and --exclude '' does without"
         raise UserError(f"exclude: no file {file}; {written}")
-    named = set()
-    for number, line in enumerate(file.read_text().split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            named.add(str(json.loads(line)["id"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{file}, line {number}: {line[:80]!r} is no JSON with an id") from error
-    return frozenset(named)
+    try:
+        return frozenset(str(json.loads(line)["id"]) for line in file.read_text().split("\n") if line.strip())
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{file} must hold lines of JSON, each with an id: {error!r}") from error
 
 
 def exclude(problems: "Dataset", file: Path) -> "Dataset":
-    """Return the problems whose `key` a file does not name, with a warning that counts the others, even if none is.
-
-    Raises:
-        UserError: as `named_in`; or no problem is left.
-    """
+    """Return the problems whose `key` a file does not name, with a warning that counts the others, even if none is."""
     if not (named := named_in(file)):
         return problems
     return _without(problems, [key in named for key in problems["key"]], f"are named in {file}")

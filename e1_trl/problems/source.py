@@ -1,10 +1,7 @@
 """Datasets as they are, from files or the Hub. Knows nothing about what a problem is."""
 
-import gzip
 import hashlib
-import json
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from datasets import Dataset, load_dataset
@@ -13,21 +10,13 @@ from datasets.exceptions import DatasetGenerationError
 from e1_trl.errors import UserError
 
 FORMATS = {".jsonl": "json", ".json": "json", ".jsonl.gz": "json", ".json.gz": "json", ".parquet": "parquet"}
-NO_ROW = "no data"  # the words of datasets
 
 
 def load_source(name: str, split: str, config: str | None = None, files: Sequence[str] | None = None) -> Dataset:
     """Load one split of a dataset as it is.
 
-    Args:
-        name: a local file with a suffix of `FORMATS`, which is any one split; a local folder with
-            files named after splits; or an id on the Hub.
-        split: the split to load; `datasets`' slices ("train[:100]") work too.
-        config: the configuration of a dataset on the Hub that has several.
-        files: JSON lines of a repository on the Hub, to read instead of the split.
-
-    Raises:
-        UserError: there is no such file, dataset or split, no row, or one that cannot be read.
+    The name is a local file with a suffix of `FORMATS`, which is any one split; a local folder with files named after
+    splits; or an id on the Hub. `files` are JSON lines of a repository on the Hub, to read instead of the split.
     """
     suffix = file_suffix(name)
     if suffix and not Path(name).is_file():
@@ -48,23 +37,8 @@ def load_source(name: str, split: str, config: str | None = None, files: Sequenc
     # StopIteration: the file is empty; EOFError: its end is missing; RuntimeError: the repository has a loading
     # script; OSError: the Hub has no such dataset, or cannot be reached.
     except (ValueError, DatasetGenerationError, StopIteration, EOFError, RuntimeError, OSError) as error:
-        reason = (suffix and _bad_line(Path(name))) or str(error.__cause__ or error) or NO_ROW
-        if NO_ROW in reason:
-            reason += "; it must hold at least one row with a problem"
+        reason = str(error.__cause__ or error) or "it holds no row"
         raise UserError(f"{name}, split {split}: {reason}") from error
-
-
-def _bad_line(file: Path) -> str | None:
-    """Find the first line of a file of JSON lines that is no JSON; datasets counts from somewhere inside the file."""
-    if ".jsonl" not in file.name:
-        return None
-    with suppress(EOFError, OSError), gzip.open(file) if file.suffix == ".gz" else file.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                json.loads(line.strip() or b"{}")
-            except ValueError:
-                return f"line {number} is no JSON: {line.decode(errors='replace')[:80]!r}"
-    return None
 
 
 def file_suffix(name: str) -> str | None:

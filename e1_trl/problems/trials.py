@@ -44,7 +44,11 @@ class Trials:
 
     def describe(self) -> list[str]:
         """Describe the first problem's accepted answers, and the grades of its trials."""
-        said = [f"{trial.name} is {grade.outcome}{_read_as(grade)}" for at, trial, grade in self.graded if at == 0]
+        said = [
+            f"{trial.name} is {grade.outcome}" + f" (read as {grade.value})" * (grade.value not in (None, grade.answer))
+            for at, trial, grade in self.graded
+            if at == 0
+        ]
         return [self.kind.show(self.rows[0]), f"graded           {'; '.join(said) or 'nothing'}"]
 
     def check(self) -> None:
@@ -60,10 +64,6 @@ class Trials:
                 f"accepted answers are not graded as they should be: {'; '.join(list(faults.values())[:3])}; one must "
                 f"be {self.kind.wanted}"
             )
-
-
-def _read_as(grade: Grade) -> str:
-    return "" if grade.value in (None, grade.answer) else f" (read as {grade.value})"
 
 
 def describe_prompt(

@@ -27,7 +27,7 @@ from e1_trl.training.progress import Progress, columns_of, metrics_of, transcrip
 from e1_trl.training.rewards import Accuracy, Reward
 from e1_trl.training.scoring import PARTS_ON_CPU, Layout, layout_of, scored
 from e1_trl.trl_internals import HookedTrainer, starting
-from e1_trl.versions import check_versions, needing_trl
+from e1_trl.versions import check_versions
 
 check_versions()
 
@@ -48,7 +48,6 @@ class E1Trainer(HookedTrainer):
         RuntimeError: while training, if the loss is NaN.
     """
 
-    @needing_trl()
     def __init__(
         self,
         model: str | PreTrainedModel,

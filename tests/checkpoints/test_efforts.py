@@ -27,17 +27,12 @@ NEMOTRON = "{% if low_effort %}short{% elif medium_effort %}some{% endif %}{{ en
         (NEMOTRON, "minimal", {"low_effort": True, "medium_effort": False, "enable_thinking": True}),
         (NEMOTRON, "medium", {"low_effort": False, "medium_effort": True, "enable_thinking": True}),
         (NEMOTRON, "none", {"low_effort": False, "medium_effort": False, "enable_thinking": False}),
+        ("Reasoning: {{ reasoning_effort }}", "minimal", {"reasoning_effort": "low"}),  # it names no levels
+        (GPT_OSS, "max", {"reasoning_effort": "high"}),  # its default is no list of levels
     ],
 )
 def test_a_template_is_told_what_it_reads(template: str, word: str, told: dict[str, object]) -> None:
     assert template_arguments(template, word) == told
-
-
-def test_a_template_that_names_no_levels_is_told_the_usual_ones() -> None:
-    template = "Reasoning: {{ reasoning_effort }}"
-    assert template_arguments(template, "max") == {"reasoning_effort": "high"}
-    assert template_arguments(template, "minimal") == {"reasoning_effort": "low"}
-    assert template_arguments(GPT_OSS, "max") == {"reasoning_effort": "high"}  # its default is no list of levels
 
 
 def test_the_nearest_level_is_the_lower_of_two_and_thinks() -> None:

@@ -35,19 +35,19 @@ def test_what_keeps_an_upload_from_working_is_said_in_one_line(hub: Hub, monkeyp
         assert "\n" not in str(error.value)
         return str(error.value)
 
-    assert "another/e1" in refusal("another/e1") and "HF_TOKEN" in refusal("another/e1")
+    assert "another/e1" in refusal("another/e1") and "403" in refusal("another/e1")
     assert "a b" in refusal("a b")
     hub.add("another/e1", {})  # which may be read
-    assert "HF_TOKEN" in refusal("another/e1")
+    assert "403" in refusal("another/e1")
     monkeypatch.setenv("HF_TOKEN", READER)
-    assert "HF_TOKEN" in refusal()
+    assert "403" in refusal()
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setenv("HF_TOKEN_PATH", "/nonexistent")
     monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", "/nonexistent")
-    assert "hf auth login" in refusal()
+    assert "401" in refusal()
     monkeypatch.setenv("HF_TOKEN", "x")
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
-    assert "cannot be reached" in refusal()
+    assert "Connection refused" in refusal()
 
 
 def test_a_repository_that_holds_another_model_is_refused_and_ones_own_is_not(hub: Hub) -> None:

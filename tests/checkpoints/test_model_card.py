@@ -188,7 +188,7 @@ def test_a_model_on_a_branch_is_served_from_there_and_an_adapter_with_its_base(f
 
 
 WRONG_EFFORTS = ({"budget": "8+8", "kwargs": {}}, {"budget": "8+8", "chat_template_kwargs": 3}, {}, 3)
-WRONG = [[], {}, {**asdict(TRAINED), "marker": 3}, *({**asdict(TRAINED), "efforts": {"low": e}} for e in WRONG_EFFORTS)]
+WRONG = [[], {}, *({**asdict(TRAINED), "efforts": {"low": e}} for e in WRONG_EFFORTS)]
 
 
 @pytest.mark.parametrize("content", ["", *map(json.dumps, WRONG)])

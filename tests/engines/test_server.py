@@ -99,7 +99,7 @@ def test_a_server_that_lacks_something_is_refused_in_one_line() -> None:
     for address, model, context, expected in (
         (url, "nano", 101, "context of 100 tokens, and the budgets need 101; restart it with --max-model-len 101"),
         (url, "other", 100, "serves nano, not 'other'; set served_model_name"),
-        ("http://127.0.0.1:9/v1", "nano", 100, "no answer from http://127.0.0.1:9/v1: Connection refused; start a"),
+        ("http://127.0.0.1:9/v1", "nano", 100, "no answer from http://127.0.0.1:9/v1: Cannot connect .*; start a"),
         ("http://127.0.0.1:99999/v1", "nano", 100, "no answer from http://127.0.0.1:99999/v1: "),
     ):
         with pytest.raises(EngineError, match=expected) as error:

@@ -5,8 +5,7 @@ import re
 import shutil
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import fields, replace
-from difflib import get_close_matches
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_type_hints
@@ -33,9 +32,9 @@ from e1_trl.command_line import run_command
 from e1_trl.errors import UserError
 from e1_trl.plan import estimate
 from e1_trl.plan.architecture import KNOWN, Architecture
-from e1_trl.plan.command import ALIKE, main, report
+from e1_trl.plan.command import main, report
 from e1_trl.plan.estimate import MARGIN, Memory, activations, memory, saved
-from e1_trl.plan.setup import DEFAULTS, HINTS, Setup
+from e1_trl.plan.setup import DEFAULTS, Setup
 from e1_trl.plan.verdict import fitting, remedy, verdict
 from e1_trl.recipes import fields_of
 from e1_trl.report.markdown import around_section
@@ -191,14 +190,12 @@ def test_a_training_under_zero3_plans_without_sharing_the_planned_model_out(tmp_
 # Training state in GB, calculated by hand: bytes per parameter and GPU, over 8 GPUs.
 STATES = [
     ("E1-Math-1.5B", "zero2", {}, 1.777e9 * (2 + 2 + 4 / 8 + 12 / 8)),
-    ("E1-Math-1.5B", "zero3", {}, 1.777e9 * (2 + 2 + 4 + 12) / 8),
     ("E1-Math-1.5B", "ddp", {"dtype": "float32"}, 1.777e9 * (4 + 4 + 4 + 4 + 8)),  # the buckets hold gradients, too
     ("E1-Math-1.5B", "zero2", {"dtype": "float32"}, 1.777e9 * (2 + 2 + 4 / 8 + 12 / 8)),
     ("E1-Math-1.5B-1GPU", "one_gpu", {}, 1.777e9 * (4 + 4 + 4 + 8)),
     ("E1-Math-1.5B-24GB", "one_gpu", {}, 1.777e9 * 4 + 36.93e6 * (4 + 4 + 8)),
     ("E1-Math-1.5B-24GB", "zero2", {"dtype": "bfloat16"}, 1.777e9 * 2 + 36.93e6 * (2 + 4 / 8 + 12 / 8)),
     ("E1-Math-7B", "zero3", {}, 7.616e9 * (2 + 2 + 4 + 12) / 8),
-    ("E1-Math-7B", "zero3", {"beta": 0}, 7.616e9 * (2 + 4 + 12) / 8),
     ("E1-Code-14B", "zero3", {}, 14.770e9 * (2 + 4 + 12) / 8),
     ("E1-AceReason-14B", "zero3_offload", {}, 14.770e9 * (2 + 4) / 8),
 ]
@@ -225,16 +222,6 @@ def test_every_recipe_fits_its_cards_in_weights_that_small_steps_move(name: str)
         prompt = 2048 if "14B" in name else 1024
         assert (setup.steps, setup.context) == (2, prompt + budgets + 1)
         assert setup.rollouts == (1024 if setup.rank is None else 256)
-
-
-@pytest.mark.parametrize("name", ["E1-Code-14B", "E1-AceReason-14B"])
-def test_the_14b_recipes_leave_room_for_what_a_training_step_leaves_behind(name: str) -> None:
-    taken = planned(name, "zero3")
-    # State, share, CUDA, NCCL, buckets and fragments, by hand; the share of 0.52 would leave nothing.
-    assert taken.generation == pytest.approx(14.770e9 * 18 / 8 + 0.48 * CARD + 7e9, rel=1e-3)
-    assert taken.generation < CARD - 3.9e9
-    (problem,) = planned(name, "zero3", vllm_gpu_memory_utilization=0.52).problems
-    assert problem == "generation takes 84.5 GB of 82.5 GB"
 
 
 CONTEXT = 256  # tokens: a prompt of 127, 64 + 1 + 64
@@ -461,11 +448,9 @@ LAST = {"save_total_limit": 1, "metric_for_best_model": None}
 DISKS = [
     ("E1-Math-1.5B", "zero2", {}, 4 * 1.777e9 * 16 + 1.777e9 * 2),
     ("E1-Math-7B", "zero3", {}, 4 * 7.616e9 * 14 + 7.616e9 * 2),
-    ("E1-Math-1.5B-1GPU", "one_gpu", {}, 4 * 1.777e9 * 12 + 1.777e9 * 4),
     ("E1-Math-1.5B-24GB", "one_gpu", {}, 4 * 36.93e6 * 12 + 36.93e6 * 4),
     ("E1-Math-1.5B", "zero2", {"save_total_limit": None}, 20 * 1.777e9 * 16 + 1.777e9 * 2),  # 400 steps, every 20
     ("E1-Math-1.5B", "zero2", {"save_total_limit": None, "save_steps": 0.1}, 10 * 1.777e9 * 16 + 1.777e9 * 2),
-    ("E1-Math-1.5B", "zero2", {"max_steps": 4, "save_steps": 2}, 2 * 1.777e9 * 16 + 1.777e9 * 2),
     ("E1-Math-1.5B", "zero2", {"max_steps": -1}, 4 * 1.777e9 * 16 + 1.777e9 * 2),
     ("E1-Math-1.5B", "zero2", {"save_total_limit": 1}, 3 * 1.777e9 * 16 + 1.777e9 * 2),  # the best, the last, the next
     ("E1-Math-1.5B", "zero2", {**LAST, "load_best_model_at_end": True}, 3 * 1.777e9 * 16 + 1.777e9 * 2),
@@ -524,12 +509,8 @@ def test_a_training_whose_checkpoints_the_disk_cannot_hold_is_refused_at_its_sta
     free(89e9)
     assert verdict(args, model, None, skip=False) == ""
     (output / "checkpoint-40").mkdir()  # which a full disk cut short
-    assert verdict(args, model, None, skip=False) == ""
     free(88.8e9)
     assert "needs 88.9 GB more" in verdict(args, model, None, skip=True)
-    with (output / "checkpoint-40" / "optimizer.pt").open("wb") as file:
-        file.truncate(2 * 10**8)
-    assert verdict(args, model, None, skip=False) == ""
 
 
 def test_a_training_on_cpus_needs_the_disk_and_its_dry_run_does_not(
@@ -658,15 +639,6 @@ def test_what_cannot_be_planned_is_one_line(arguments: list[str], message: str) 
     assert str(error.value).startswith("e1 plan: ") and "\n" not in str(error.value)
 
 
-def test_a_misspelt_field_of_a_recipe_is_refused_and_none_of_trls(tmp_path: Path) -> None:
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("base: E1-Math-1.5B\nthinking_budgt: 4096\n")
-    with pytest.raises(UserError, match=r"recipe\.yaml: thinking_budgt is unknown; did you mean thinking_budget"):
-        main([str(recipe)])
-    known = {each.name for kind in (ModelConfig, E1Config, E1ScriptArguments) for each in fields(kind)}
-    assert not [name for name in known - HINTS.keys() if get_close_matches(name, HINTS, 1, ALIKE)]
-
-
 def test_a_generation_takes_longer_for_padding_waves_of_sampling_and_gathered_weights() -> None:
     taken = planned("E1-Math-1.5B", "zero2")
     positions = estimate.widths(taken.setup, 101)
@@ -695,11 +667,9 @@ def test_a_generation_takes_longer_for_padding_waves_of_sampling_and_gathered_we
     assert gathers == pytest.approx(8 * 4 * 2 * 1.777e9 * 7 / 8 / 3e11, rel=1e-3)
 
 
-# Seconds of a generation by an independent calculation, for prompts as they are on average and rows without padding, at
-# 40% of an H100's peak; in brackets at 50% and 30%: 23 (21 to 27) = 11 of decoding, 9 of passes, 3 around;
-# 71 (63 to 86) = 26 + 43 + 2; 155 (138 to 185) = 64 + 87 + 4. ZeRO-3's gathers are on top: 3 and 8 (half of 6 and 17,
-# since a micro-batch is one pass). With the longest prompt for each, in passes and in waves, and trimmed rows in the
-# scoring passes, the plan had 1.3 to 1.9 times as much.
+# Seconds of a generation by an independent calculation, for mean prompts and rows without padding, at 40% of an H100's
+# peak, and the most at 30%: 23 = 11 of decoding, 9 of passes, 3 around; 71 = 26 + 43 + 2; 155 = 64 + 87 + 4. ZeRO-3's
+# gathers are on top: 3 and 8.
 ROWS = [
     ("E1-Math-1.5B", "zero2", 101, 23, 27),
     ("E1-Math-7B", "zero3", 101, 71 + 3, 86 + 3),

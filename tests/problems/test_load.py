@@ -177,9 +177,9 @@ def test_what_holds_no_rows_is_named(tmp_path: Path) -> None:
         load_source(str(tmp_path / "table.csv"), "train[:5]")
     with pytest.raises(ValueError, match=rf"^no file {re.escape(str(file))}"):
         load_source(str(file), "train")
-    for content in ("", "\n"):
+    for content, said in (("", "it holds no row"), ("\n", "corresponds to no data")):
         file.write_text(content)
-        with pytest.raises(UserError, match=r"train.jsonl, split train: .*; it must hold at least one row"):
+        with pytest.raises(UserError, match=f"train.jsonl, split train: .*{said}"):
             load_source(str(file), "train")
     write(file, ROWS)
     with pytest.raises(ValueError, match=r"split test: .*\['train'\]"):
@@ -192,9 +192,8 @@ GOOD = json.dumps(ROWS[0]).encode() + b"\n"
 @pytest.mark.parametrize(
     ("name", "content", "fault"),
     [
-        ("rows.jsonl", GOOD + b'{"problem": "1 +', 'line 2 is no JSON: \'{"problem": "1 [+]\'$'),
+        ("rows.jsonl", GOOD + b'{"problem": "1 +', "JSON parse error: .* in row 1$"),
         ("rows.jsonl", GOOD + b"\n[1, 2]\n", r"Column\(\) changed from object to array in row 1$"),
-        ("rows.jsonl", GOOD + '{"problem": "é", "answer": "1"}\n'.encode("latin1"), "a text is not in UTF-8 .*"),
         ("rows.jsonl.gz", gzip.compress(GOOD * 1000, mtime=0)[:50], "Compressed file ended before"),
         ("rows.jsonl.gz", GOOD, "Not a gzipped file"),
         ("rows.json", b'[{"problem": "1"},\n{"problem" "2"}]', "No ':' found"),
@@ -203,9 +202,8 @@ GOOD = json.dumps(ROWS[0]).encode() + b"\n"
 )
 def test_what_cannot_be_read_is_named_with_the_reason(tmp_path: Path, name: str, content: bytes, fault: str) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=f"^{re.escape(str(tmp_path / name))}, split train: .*{fault}") as error:
+    with pytest.raises(UserError, match=f"^{re.escape(str(tmp_path / name))}, split train: .*{fault}"):
         load_problems(str(tmp_path / name), "train", PLAIN)
-    assert "at least one row" not in str(error.value)
 
 
 def test_a_file_is_any_one_split_or_a_slice_of_it(tmp_path: Path) -> None:
@@ -308,8 +306,6 @@ def test_answers_begin_after_the_text_that_precedes_them() -> None:
     assert make(forms, answer_after="####")["answers"][:] == [["5", "5.0"]]
     with pytest.raises(UserError, match=r"1 of 1 rows .*'5 is all ####'\)"):
         make([{"problem": "?", "answer": "5 is all ####"}], answer_after="####")
-    with pytest.raises(UserError, match="answer_after is '####', and programs are checked by tests"):
-        ProblemArguments(grader="programs", answer_after="####")
 
 
 def test_no_honest_gold_answer_of_a_public_set_is_taken_for_a_worked_solution() -> None:
@@ -346,18 +342,7 @@ def test_problems_that_are_evaluated_on_are_not_trained_on(caplog: pytest.LogCap
     scripts = ("Find $2^{10}$ modulo 7.", "Find $210$ modulo 7.", "What is $12_3$?", "What is $123$?")
     assert len(decontaminate(of(*scripts), of(*scripts[::2]), "math500")) == 2
     spelt = of(r"Find $\big(2-x^2\big)\cdot 90^\circ$ if $x\ge\pi$, \ldots, \operatorname{gcd}(x)")
-    assert (
-        len(
-            decontaminate(
-                make(
-                    [{"problem": each, "answer": "1"} for each in ("Find (2−x²)·90° if x≥π, ..., gcd(x)", "Find 2+x²")]
-                ),
-                spelt,
-                "math500",
-            )
-        )
-        == 1
-    )
+    assert len(decontaminate(of("Find (2−x²)·90° if x≥π, ..., gcd(x)", "Find 2+x²"), spelt, "math500")) == 1
     with pytest.raises(ValueError, match=r"^all 1 problems occur in math500"):
         decontaminate(of("1 + 1?"), of("1+1?", "2+2?"), "math500")
 

@@ -101,15 +101,3 @@ def test_prompts_are_measured_once_and_found_again(tmp_path: Path) -> None:
         return drop_long(problems, AutoTokenizer.from_pretrained(BASE), 999, {"a": 1}, CLOSE)
 
     assert measured().cache_files == measured().cache_files != []
-
-
-def test_a_real_template_takes_its_arguments_and_is_measured() -> None:
-    path = DATA / "tokenizers" / "qwen3"
-    if not path.exists():
-        pytest.skip(f"{path} is not on this machine")
-    qwen, messages = PreTrainedTokenizerFast.from_pretrained(path), [{"role": "user", "content": "1 + 1?"}]
-    thinking, not_thinking = (tokenize(qwen, messages, {"enable_thinking": value}) for value in (True, False))
-    assert thinking == tokenize(qwen, messages, {})
-    assert not_thinking == [*thinking, *qwen("<think>\n\n</think>\n\n")["input_ids"]]
-    one = Dataset.from_dict({"prompt": [messages]})
-    assert drop_long(one, qwen, 99, {}, CLOSE)[MEASURED][:] == [len(thinking)]

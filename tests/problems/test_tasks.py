@@ -1,27 +1,22 @@
 """The benchmarks of programs: read from their own rows, asked for as the paper's authors do, and graded right."""
 
 import base64
-import gzip
 import json
 import pickle
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import DATA
 
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.answers.kinds import make_grader
 from e1_trl.answers.programs.livecodebench import Window
 from e1_trl.answers.programs.rows import in_block
-from e1_trl.answers.programs.sandbox.process import Limits
 from e1_trl.answers.programs.suite import Suites
 from e1_trl.errors import UserError
-from e1_trl.problems import program_benchmarks
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import load_benchmark
 
@@ -186,25 +181,3 @@ def test_an_instruction_takes_the_place_of_what_a_benchmark_adds(tmp_path: Path)
         arguments = written(tmp_path, "livecodebench", livecodebench_row("doubling", "2024-09-01", **more))
         (problem,) = load_benchmark("livecodebench", replace(arguments, instruction=instruction))[0]
         assert (problem["problem"], problem["prompt"][0]["content"]) == (text, wanted)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "count", "title"),
-    [("codeforces", 408, "codeforces-sample-tests"), ("leetcode", 200, "leetcode"), ("humanevalplus", 16, None)],
-)
-def test_real_benchmarks_of_programs_load(
-    name: str, count: int, title: str | None, sandbox: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Numbers of a million digits take HumanEval+'s references as long as they may.
-    monkeypatch.setattr(program_benchmarks, "REFERENCE_LIMITS", Limits(cpu=0.2, wall=30.0, memory=2**30, output=2**19))
-    folder = DATA / "code"
-    if not folder.exists():
-        pytest.skip(f"{folder} is absent: real problems are not part of the project")
-    if name == "humanevalplus":  # of all its 164 problems the references are run in test_humanevalplus.py
-        with gzip.open(folder / "humanevalplus.jsonl.gz", "rt") as lines:
-            (tmp_path / "humanevalplus.jsonl").write_text("".join(islice(lines, count)))
-        folder = tmp_path
-    problems, said = load_benchmark(name, ProblemArguments(local_benchmarks=folder))
-    assert (len(problems), said) == (count, title or name)
-    assert len(set(problems["key"])) == count or name == "leetcode"  # whose rows repeat problems

@@ -55,22 +55,14 @@ def read() -> dict[Case, Row]:
     return {Case(**row["case"]): row for row in json.loads(RESULTS.read_text())["rows"]}
 
 
-def is_fresh(case: Case, row: Row) -> bool:
-    """Return whether the case would be run now as it was for its row."""
-    return row["hashes"] == case.hashes and row["overrides"] == case.overrides
-
-
 def missing(rows: Mapping[Case, Row], wanted: list[Case]) -> list[Case]:
-    """Return the cases without a fresh row."""
-    return [case for case in wanted if case not in rows or not is_fresh(case, rows[case])]
+    """Return the cases without a row, and those that would not be run now as they were for their row."""
+    made = {case: (row["hashes"], row["overrides"]) for case, row in rows.items()}
+    return [case for case in wanted if made.get(case) != (case.hashes, case.overrides)]
 
 
 def publish(rows: Mapping[Case, Row]) -> None:
-    """Write the rows of existing cases, in their order, and the table of the document.
-
-    Raises:
-        StoreError: they cannot be written, or the document lacks the section.
-    """
+    """Write the rows of existing cases, in their order, and the table of the document."""
     kept = {case: rows[case] for case in cases([]) if case in rows}
     content = json.dumps({"rows": [*kept.values()]}, indent=1) + "\n"
     write_atomically(RESULTS, content)

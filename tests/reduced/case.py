@@ -69,11 +69,7 @@ class Case:
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """Fields with another value than in the recipe: the substitutions and the passed ones.
-
-        Raises:
-            ValueError: a budget or a batch cannot be divided.
-        """
+        """Fields with another value than in the recipe: the substitutions and the passed ones."""
         return {**self.passed, **substitutions.of_recipe(self.fields, self.accelerate)}
 
     @property
@@ -99,11 +95,7 @@ def _hash(file: Path) -> str:
 
 
 def cases(recipes: list[str]) -> list[Case]:
-    """Return the cases of some GPU recipes, or of all: each with its own Accelerate configuration, then the others.
-
-    Raises:
-        UserError: one is no GPU recipe.
-    """
+    """Return the cases of some GPU recipes, or of all: each with its own Accelerate configuration, then the others."""
     known = {file.stem: file for file in sorted((ROOT / "recipes").glob("E1-*.yaml"))}
     if unknown := [name for name in recipes if name not in known]:
         raise UserError(f"{unknown[0]} is not a GPU recipe of ours; expected one of {', '.join(known)}")

@@ -33,12 +33,7 @@ QUIET = {"VLLM_LOGGING_LEVEL": "WARNING", "TRL_EXPERIMENTAL_SILENCE": "1", "TOKE
 
 
 def run(case: Case, folder: Path, log: Path) -> Found:
-    """Run a case in a new folder, with the output of its commands in a new log.
-
-    Raises:
-        UserError: a command failed or left faulty results, in its log; the recipe cannot be reduced; or programs cannot
-            be run safely on this machine.
-    """
+    """Run a case in a new folder, with the output of its commands in a new log."""
     started = time.monotonic()
     recipe = case.fields
     overrides = case.overrides
@@ -85,21 +80,13 @@ def prepare(case: Case, folder: Path) -> None:
 
 
 def train(case: Case, folder: Path, log: Path, variables: Mapping[str, str] | None = None, **more: Any) -> None:
-    """Train the case in its folder, with `more` fields of the recipe, and more environment variables.
-
-    Raises:
-        UserError: the training failed; names the log.
-    """
+    """Train the case in its folder, with `more` fields of the recipe, and more environment variables."""
     processes.forget_killed()
     e1(case.command(Path(ACCELERATE), **more), folder, log, variables)
 
 
 def e1(words: list[str], folder: Path, log: Path, variables: Mapping[str, str] | None = None) -> None:
-    """Run a command of `e1` in the folder, with more environment variables; leaves no processes.
-
-    Raises:
-        UserError: it failed, or took longer than `LONGEST`; names the log.
-    """
+    """Run a command of `e1` in the folder, with more environment variables; leaves no processes."""
     started = time.monotonic()
     with log.open("a") as printed:
         print("$ e1", *words, file=printed, flush=True)

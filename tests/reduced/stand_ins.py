@@ -41,11 +41,7 @@ class Words:
     end: str | None = None  # the one that ends a sequence; None: the tokenizer's own
 
     def load(self) -> PreTrainedTokenizerBase:
-        """Load the tokenizer, from a copy in `DATA` or from the Hub.
-
-        Raises:
-            UserError: there is none.
-        """
+        """Load the tokenizer, from a copy in `DATA` or from the Hub."""
         copy = DATA / "tokenizers" / self.copy
         try:
             tokenizer = AutoTokenizer.from_pretrained(copy if copy.is_dir() else self.tokenizer)

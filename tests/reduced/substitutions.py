@@ -22,11 +22,7 @@ Fields = Mapping[str, Any]  # of a recipe, or of an Accelerate configuration
 
 
 def of_recipe(recipe: Fields, accelerate: Fields) -> dict[str, Any]:
-    """Return the fields of a recipe that get another value under an Accelerate configuration.
-
-    Raises:
-        UserError: a budget or a batch cannot be divided.
-    """
+    """Return the fields of a recipe that get another value under an Accelerate configuration."""
 
     def divided(name: str, divisor: int) -> int:
         return _quotient(name, recipe.get(name), divisor)

@@ -69,8 +69,8 @@ REMEDY = "start a server there, as `vllm serve MODEL --reasoning-config '{.*}'`,
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--upstream", NOWHERE, *BUDGET], f"no answer from {NOWHERE}: Connection refused; {REMEDY}"),
-        (["--upstream", "http://no-such-host.invalid:8000/v1", *BUDGET], rf"no answer from \S+: [A-Z][\w ]+; {REMEDY}"),
+        (["--upstream", NOWHERE, *BUDGET], f"no answer from {NOWHERE}: Cannot connect .*; {REMEDY}"),
+        (["--upstream", "http://no-such-host.invalid:8000/v1", *BUDGET], rf": Cannot connect .*; {REMEDY}"),
         (["--upstream", NOWHERE], "has no budget.json; name a budget"),
         (BUDGET, "--upstream must be given"),
         (["--upstream", "127.0.0.1:9/v1", *BUDGET], "it must be a text, as http://host:8000/v1"),

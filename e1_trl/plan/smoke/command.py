@@ -1,7 +1,6 @@
 """`e1 smoke`, the first hour on a GPU node: short runs of a recipe, each of which answers questions, on one page.
 
-docs/recipes.md is the guide. The page is runs/smoke/RECIPE/report.md; report.json beside it has all numbers. Ctrl-C
-stops the runs and keeps the page so far.
+docs/recipes.md is the guide. Ctrl-C stops the runs and keeps the page so far.
 """
 
 import json
@@ -37,7 +36,7 @@ NOTHING: Mapping[str, Any] = {"rows": [], "runs": {}}
 def record_of(hour: Hour, made: Sequence[tuple[str, Check]], kept: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
     """Return the record of an hour, without secrets; parts that were not run keep their rows of the record `kept`."""
     rows = [{"part": part, "verdict": check.verdict, **asdict(check)} for part, check in made]
-    rows += [row for row in kept["rows"] if row["part"] in {*PARTS} - {part for part, _ in made}]
+    rows += [row for row in kept["rows"] if row["part"] not in {part for part, _ in made}]
     given = {name: value for name, value in hour.launch.given.items() if not secrets_in({name: value})}
     return {
         "recipe": hour.folder.name,

@@ -25,26 +25,20 @@ SMALLEST = 60 * GB  # two checkpoints and a model of the smallest GPU recipe
 def preflight(processes: int, folder: Path, bytes_needed: int, on_gpu: bool) -> Iterator[Check]:
     """Yield the checks of this node, for a training of `processes` that writes `bytes_needed` into a folder."""
     if on_gpu:
-        yield from (driver(), pytorch(), compiler(), free_gpus(processes))
+        yield from (pytorch(), compiler(), free_gpus(processes))
     else:
-        yield from (Check(name, None, "on a CPU") for name in ("driver", "PyTorch", "C compiler", "free GPUs"))
+        yield from (Check(name, None, "on a CPU") for name in ("driver and PyTorch", "C compiler", "free GPUs"))
     yield space("free disk", folder, bytes_needed, "free some, or name another output_dir")
     yield space("shared memory", Path("/dev/shm"), GB if processes > 1 else 0, "docker run --shm-size 16g")
     yield all_reduce(processes, on_gpu)
 
 
-def driver() -> Check:
-    """Check that the driver is new enough for PyTorch's CUDA, or made so by the package for forward compatibility."""
-    found = sorted({card.driver for card in visible_cards()})
-    needed = oldest_driver()
-    right = torch.cuda.is_available() or (found != [] and int(found[0].partition(".")[0]) >= needed)
-    return Check("driver", right, ", ".join(found) or "no GPU listed", f"{needed} or newer, or the package cuda-compat")
-
-
 def pytorch() -> Check:
-    """Check that PyTorch is built for CUDA and finds the GPUs."""
-    found = f"{torch.__version__} for CUDA {torch.version.cuda} finds {torch.cuda.device_count()} GPUs"
-    return Check("PyTorch", torch.cuda.is_available(), gpu_fault() or found, "a build that uses the GPUs")
+    """Check that PyTorch is built for CUDA, and finds the GPUs with this driver."""
+    drivers = ", ".join(sorted({card.driver for card in visible_cards()}))
+    found = f"{torch.__version__} for CUDA {torch.version.cuda} finds {torch.cuda.device_count()} GPUs with {drivers}"
+    expected = f"a build that uses the GPUs; driver {oldest_driver()} or newer, or the package cuda-compat"
+    return Check("driver and PyTorch", torch.cuda.is_available(), gpu_fault() or found, expected)
 
 
 def compiler(include: str = sysconfig.get_paths()["include"]) -> Check:
@@ -67,8 +61,6 @@ def free_gpus(processes: int) -> Check:
 def space(name: str, folder: Path, needed: int, cure: str) -> Check:
     """Check the free bytes of the file system of a folder, which need not exist."""
     free, there = free_space(folder)
-    if there.is_relative_to(Path.cwd()):  # the page is made to be sent to others
-        there = there.relative_to(Path.cwd())
     return Check(name, free >= needed, f"{gb(free)} free in {there}", f"{gb(needed)}; else {cure}")
 
 
