@@ -135,25 +135,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     console = Console(emoji=False)  # `:x:` is the model's
     words = list(sys.argv[1:] if argv is None else argv)
     own = words.index("--") if "--" in words else len(words)
-    try:
-        arguments = make_parser().read(ModelArguments, words[:own])
-        with ExitStack() as stack:
-            if arguments.upstream is None:
-                arguments.upstream = stack.enter_context(start_server(arguments, words[own + 1 :]))
-            elif words[own:]:
-                raise UserError(f"{words[own]} begins options of a vLLM that is started, and --upstream names one")
-            runner = stack.enter_context(asyncio.Runner())
-            model = runner.run(Model.connect(arguments))
-            chat = Chat(model, console)
-            while True:
-                try:
-                    runner.run(chat.say(console.input("[bold]> [/bold]")))
-                except KeyboardInterrupt:
-                    console.print()
-                except EOFError:
-                    return runner.run(model.upstream.close())
-    except KeyboardInterrupt:  # in front of the first question
-        sys.exit(130)
+    arguments = make_parser().read(ModelArguments, words[:own])
+    with ExitStack() as stack:
+        if arguments.upstream is None:
+            arguments.upstream = stack.enter_context(start_server(arguments, words[own + 1 :]))
+        elif words[own:]:
+            raise UserError(f"{words[own]} begins options of a vLLM that is started, and --upstream names one")
+        runner = stack.enter_context(asyncio.Runner())
+        model = runner.run(Model.connect(arguments))
+        chat = Chat(model, console)
+        while True:
+            try:
+                runner.run(chat.say(console.input("[bold]> [/bold]")))
+            except KeyboardInterrupt:
+                console.print()
+            except EOFError:
+                return runner.run(model.upstream.close())
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from operator import iadd
 from typing import Any
 
@@ -13,8 +14,6 @@ from e1_trl.marker import Marker, PromptState
 from e1_trl.serving.model import Limits, Model, Part
 from e1_trl.serving.request import ParsedRequest, parse_request
 
-PARTS = ("reasoning_tokens", "forced_tokens", "solution_tokens")
-INDEXED = ("choices", "tool_calls")
 GROWING = {"content", "reasoning", "reasoning_content", "refusal", "text", "arguments"}
 
 
@@ -23,7 +22,7 @@ class TokenCount:
 
     def __init__(self, limits: Limits, marker: Marker):
         self.ids: list[int] = []
-        self.thinking = 0  # until its end, all tokens are its own
+        self.thinking = 0
         self.forced = 0
         self.close = 0  # forced tokens up to the end of the marker; those behind it are graded with the solution
         # How the thinking ended: "prompt" where the prompt had closed it, "none" where the model opened none.
@@ -39,12 +38,6 @@ class TokenCount:
         """Return the numbers of tokens of thinking, forced close and solution."""
         return self.thinking, self.forced, len(self.ids) - self.thinking - self.forced
 
-    @property
-    def is_full(self) -> bool:
-        """Return whether the solution's budget is used up."""
-        most = self._limits.solution
-        return self.end is not None and most is not None and self.parts[2] >= most
-
     def add(self, token_ids: Sequence[int]) -> int:
         """Add new tokens, as far as the solution's budget goes, and return their number."""
         for place, token in enumerate(token_ids):
@@ -53,21 +46,27 @@ class TokenCount:
             self.ids.append(token)
             if self.end is None and not self.is_thinking:
                 self._look_for_opener()
-            if self.end is None:
+            if self.end is None and self.is_thinking:
                 self.thinking = len(self.ids)
                 self._look_for_end()
         return len(token_ids)
 
+    @property
+    def is_full(self) -> bool:
+        """Return whether the solution's budget is used up."""
+        most = self._limits.solution
+        return self.end is not None and most is not None and self.parts[2] >= most
+
     def _look_for_opener(self) -> None:
         opener = self._marker.opener_ids
         begun = tuple(self.ids[self._blanks :])
+        assert self._marker.decode is not None
         if begun == opener[: len(begun)]:
             self.is_thinking = begun == opener
-        elif self._marker.decode is not None and not self._marker.decode(self.ids, skip_special_tokens=False).strip():
-            self._blanks = len(self.ids)
-        else:
-            self.thinking = 0
+        elif self._marker.decode(self.ids, skip_special_tokens=False).strip():
             self.end = "none"
+        else:
+            self._blanks = len(self.ids)
 
     def _look_for_end(self) -> None:
         close = self._marker.ids
@@ -86,7 +85,6 @@ class TokenCount:
     def finish(self, reason: str) -> None:
         """Say how a thinking ended in which no close was found; a call of a tool closes it."""
         if self.end is None:
-            self.thinking = len(self.ids) * self.is_thinking
             ends = {"length": "total", "tool_calls": "closed"}
             self.end = ends.get(reason, "eos") if self.is_thinking else "none"
 
@@ -130,7 +128,7 @@ class Choice:
         start = max(0, kept - self.count.parts[2]) if self._asked.hides_thinking else 0
         for name, values in (choice.get("logprobs") or {}).items():
             choice["logprobs"][name] = (values or [])[start:kept]
-        if self._asked.return_token_ids:
+        if self._asked.body.get("return_token_ids"):
             choice["token_ids"] = token_ids[start:kept]
         if reason or (self.count.end is not None and not self._is_told):
             choice["thinking_end"] = self.count.end
@@ -143,21 +141,20 @@ class Choice:
         delta = choice.get("delta", choice)
         text = delta.get("content", delta.get("text")) or ""
         thought = delta.pop("reasoning", None) or ""
-        self._is_parsed = self._is_parsed or bool(thought)
+        self._is_parsed |= bool(thought)
         if self._is_parsed and self.count.end != "none":  # some parsers take an answer without an opener for a thinking
             return thought, text
-        if self._is_told:
-            return "", thought + text
         text = self._held + thought + text
         self._held = ""
-        if self.count.end in ("none", "prompt"):
+        if self._is_told or self.count.end in ("none", "prompt"):
             return "", text
         if self.count.end is None:
             waits = self.count.is_closing or not self.count.is_thinking
             text, self._held = hold_back(text, [text if waits else self._marker.text])
             return text, ""
+        ids = [*self.count.ids, *beyond]
         start = self.count.thinking + self.count.close
-        solution = self._added(self.count.ids[:start], [*self.count.ids[start:], *beyond])
+        solution = self._added(ids[:start], ids[start:])
         if not text.endswith(solution):  # it holds special tokens, too
             solution = text.partition(self._marker.text)[2]
         before = text.removesuffix(solution)
@@ -169,15 +166,14 @@ class Choice:
         """Decode what tokens add to others, as vLLM does, which holds back a character that is not whole."""
         assert self._marker.decode is not None
         known, whole = (self._marker.decode(each, skip_special_tokens=True) for each in (ids, [*ids, *more]))
-        place = len(known if whole.startswith(known) else known.rstrip("\ufffd"))
-        return whole[place:].rstrip("\ufffd")
+        return whole.rstrip("\ufffd")[len(known.rstrip("\ufffd")) :]
 
     def _write(self, choice: Part, before: str, solution: str) -> None:
         if "delta" not in choice:
             choice["text"] = before + solution
             return
         thought = before if self._has_begun else re.sub(rf"^\s*{re.escape(self._marker.opener)}", "", before)
-        self._has_begun = self._has_begun or bool(before)
+        self._has_begun |= bool(before)
         if thought and not self._asked.hides_thinking:
             choice["delta"] |= {"reasoning": thought, "reasoning_content": thought}
         if solution or "content" in choice["delta"]:
@@ -191,41 +187,41 @@ def hold_back(text: str, words: Sequence[str]) -> tuple[str, str]:
     return text[:place], text[place:]
 
 
+@dataclass(frozen=True)
 class Answer:
     """All answers to a request, as a stream of events or as one body."""
 
-    def __init__(self, model: Model, asked: ParsedRequest, limits: Limits, response: ClientResponse):
-        answers = len(limits.prompts) * int(asked.body.get("n") or 1)
-        self.choices = [Choice(limits, model.close.marker, asked) for _ in range(answers)]
-        self.asked = asked
-        self._response = response
-        self._prompts = sum(limits.prompts)
+    asked: ParsedRequest
+    choices: Sequence[Choice]
+    prompts: int  # tokens of all prompts
+    response: ClientResponse
 
     async def read(self) -> AsyncIterator[Part]:
         """Yield events for the client."""
-        asked = self.asked
-        told = {"budget": str(asked.budget), **({"reasoning_effort": asked.effort} if asked.effort else {})}
-        async for event in read_events(self._response):
+        body = self.asked.body
+        told = {"budget": str(self.asked.budget)} | (
+            {"reasoning_effort": self.asked.effort} if self.asked.effort else {}
+        )
+        async for event in read_events(self.response):
             event.pop("usage", None)
-            event |= {"model": asked.model, **told}
+            event |= {"model": body["model"], **told}
             told = {}  # in the first event alone
             event["choices"] = [each for each in event["choices"] if not self.choices[each["index"]].done]
             for each in event["choices"]:
                 self.choices[each["index"]].take(each)
-            if not asked.return_token_ids:
+            if not body.get("return_token_ids"):
                 for part in (event, *event["choices"]):
                     part.pop("prompt_token_ids", None)
             if event["choices"]:
                 yield event
             if all(choice.done for choice in self.choices):
                 break
-        if asked.include_usage or not asked.stream:
+        if not body.get("stream") or body.get("stream_options", {}).get("include_usage"):
             event.pop("prompt_token_ids", None)
-            prompts = self._prompts
             tokens = sum(self.parts)
-            counts = {"prompt_tokens": prompts, "completion_tokens": tokens, "total_tokens": prompts + tokens}
-            details = dict(zip(PARTS, self.parts, strict=True))
-            yield {**event, "choices": [], "usage": {**counts, "completion_tokens_details": details}}
+            usage = {"prompt_tokens": self.prompts, "completion_tokens": tokens, "total_tokens": self.prompts + tokens}
+            details = dict(zip(("reasoning_tokens", "forced_tokens", "solution_tokens"), self.parts, strict=True))
+            yield {**event, "choices": [], "usage": {**usage, "completion_tokens_details": details}}
 
     @property
     def parts(self) -> list[int]:
@@ -243,10 +239,7 @@ class Answer:
         async for event in self.read():
             whole = join(whole, event)
         for choice in (each for each in whole["choices"] if "delta" in each):
-            message = choice["message"] = choice.pop("delta")
-            for call in message.get("tool_calls", ()):
-                del call["index"]
-            message["content"] = message.get("content") or (None if message.get("tool_calls") else "")
+            choice["message"] = {"content": "", **choice.pop("delta")}
         return {**whole, "object": str(whole.get("object", "")).removesuffix(".chunk")}
 
 
@@ -257,14 +250,16 @@ async def ask(model: Model, content: Any, path: str, request_id: str = "") -> As
     limits = await model.limit(asked)
     body: Part = {**asked.body, **limits.fields, "return_token_ids": True, "stream": True}
     async with await model.upstream.post(path, body, request_id) as response:
-        yield Answer(model, asked, limits, response)
+        answers = len(limits.prompts) * int(asked.body.get("n") or 1)
+        choices = [Choice(limits, model.close.marker, asked) for _ in range(answers)]
+        yield Answer(asked, choices, sum(limits.prompts), response)
 
 
 def join(known: Any, new: Any, name: str = "") -> Any:
     """Add what is new of an answer to what is known of it, and return it; choices and tool calls have an index."""
     if new is None:
         return known
-    if name in INDEXED:  # two parts of one tool call may come in one event, the first one
+    if name in ("choices", "tool_calls"):  # two parts of one tool call may come in one event, the first one
         parts = {each["index"]: each for each in known or ()}
         for each in new:
             parts[each["index"]] = join(parts.get(each["index"]), each)

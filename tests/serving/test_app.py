@@ -85,7 +85,7 @@ REMEDY = "start a server there, as `vllm serve MODEL --reasoning-config '{.*}'`,
         ),
         (["--upstream", NOWHERE, *BUDGET, "--sampling", "[]"], "it must be a JSON object"),
         (["--upstream", NOWHERE, *BUDGET, "--max_budget", "8"], "budget '8' must read"),
-        (["--upstream", NOWHERE, *BUDGET, "--efforts", "low:8+8"], "--efforts low:8[+]8 must read EFFORT=BUDGET, "),
+        (["--upstream", NOWHERE, *BUDGET, "--efforts", "low:8+8"], "budget 'low:8[+]8': 'low:8' is neither"),
         (
             ["--upstream", "STUB", "--served_model_name", "nano", *BUDGET, "--max_budget", "4+8"],
             "the thinking budget is 8 tokens; it must be 4 or less",
@@ -283,7 +283,7 @@ def test_what_the_budget_cuts_is_truncated_and_shows_no_raw_tool_call(
 @pytest.mark.parametrize("opens", [True, False])
 def test_text_that_may_become_an_opener_is_held_back(opens: bool) -> None:
     marker = Marker("</t>", (9,), (9,), 1, opener="<t>", opener_ids=(6, 7), decode=lambda ids, **_: "x" * len(ids))
-    asked = ParsedRequest(Budget(8, 8), None, "nano", {})
+    asked = ParsedRequest(Budget(8, 8), None, {})
     choice = Choice(Limits(PromptState.NOTHING, 8, (9,), 8, {}), marker, asked)
     parts = [part(6, content="<t"), part(7, content=">"), part(3, content="a"), part(9, content="</t>")]
     parts = parts if opens else [parts[0], part(3, content="a")]

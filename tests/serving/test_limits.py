@@ -12,9 +12,10 @@ from transformers import AutoTokenizer
 
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.checkpoints.budget_file import BudgetInfo
+from e1_trl.errors import UserError
 from e1_trl.marker import Marker, PromptState
 from e1_trl.serving.model import Limits, Model, ModelArguments, read_model
-from e1_trl.serving.request import BudgetPresets, ParsedRequest, RefusedError
+from e1_trl.serving.request import BudgetPresets, ParsedRequest
 
 TOKENIZER = AutoTokenizer.from_pretrained(BASE)
 MARKER = Marker.from_tokenizer(TOKENIZER)
@@ -35,7 +36,7 @@ def limits_of(
     upstream: Any = None  # is not asked
     model = Model(upstream, ThinkingClose(marker, context), BudgetPresets("nano", Budget(0, 8), {}), excess)
     asked = replace(Budget.parse(budget), total=total)
-    return asyncio.run(model.limit(ParsedRequest(asked, None, "nano", {"prompt": prompts})))
+    return asyncio.run(model.limit(ParsedRequest(asked, None, {"prompt": prompts})))
 
 
 @pytest.mark.parametrize(
@@ -93,18 +94,18 @@ def test_other_prompts_stay_as_they_are(prompt: list[int]) -> None:
 
 @pytest.mark.parametrize("prompts", [[PLAIN, OPENED], [OPENED, PLAIN]])
 def test_prompts_that_hold_different_parts_of_a_thinking_are_refused(prompts: list[list[int]]) -> None:
-    with pytest.raises(RefusedError, match="different parts of a thinking"):
+    with pytest.raises(UserError, match="different parts of a thinking"):
         limits_of(prompts, "0+8")
 
 
 def test_a_prompt_whose_opener_vllm_would_miss_is_refused() -> None:
     marker = replace(MARKER, opener_ids=(27, 28))  # two tokens, which the prompt has as one
-    with pytest.raises(RefusedError, match="merges '<think>' with what is beside it"):
+    with pytest.raises(UserError, match="merges '<think>' with what is beside it"):
         limits_of([OPENED], "8+8", marker=marker)
 
 
 def test_a_closed_prompt_without_room_for_an_answer_is_refused() -> None:
     tokens = len(PLAIN) + len(MARKER.empty_ids)
     assert limits_of([PLAIN], "0+8", context=tokens + 1).fields["max_tokens"] == 1
-    with pytest.raises(RefusedError, match=f"the prompt has {tokens} tokens, and the context of the model {tokens}"):
+    with pytest.raises(UserError, match=f"the prompt has {tokens} tokens, and the context of the model {tokens}"):
         limits_of([PLAIN], "0+8", context=tokens)

@@ -108,7 +108,7 @@ def spell(ids: Sequence[int], **_: Any) -> str:
 def shown(state: PromptState, ids: list[int], forced: list[int], close: int, sizes: list[int], parsed: bool) -> Any:
     """Return how vLLM's answer of these tokens is told where the first `sizes` of them end events, at 3+3."""
     marker = Marker("</t>", (close,), tuple(forced), forced.index(close) + 1, "<t>", (4,), (), spell)
-    choice = Choice(Limits(state, 3, marker.forced_ids, 3, {}), marker, ParsedRequest(Budget(3, 3), None, "m", {}))
+    choice = Choice(Limits(state, 3, marker.forced_ids, 3, {}), marker, ParsedRequest(Budget(3, 3), None, {}))
     told = ["", ""]
     for start, end in pairwise([0, *sizes]):
         # vLLM holds back half a character; its parser drops the marker, and takes what is behind for the content.
@@ -176,7 +176,7 @@ def test_what_may_become_a_word_is_held_back(text: str, words: list[str]) -> Non
 
 def test_an_answer_ends_at_the_first_of_its_stop_texts() -> None:
     marker = Marker("</t>", (5,), (5,), 1, "<t>", (4,), (), spell)
-    asked = ParsedRequest(Budget(0, 9), None, "m", {}, stop=("c", "b"))
+    asked = ParsedRequest(Budget(0, 9), None, {}, stop=("c", "b"))
     part = {"index": 0, "delta": {"content": "abcd"}, "token_ids": [20, 21, 22, 23]}
     Choice(Limits(PromptState.CLOSED, 0, (), 9, {}), marker, asked).take(part)
     assert (part["delta"], part["stop_reason"]) == ({"content": "a"}, "b")
@@ -206,7 +206,7 @@ def test_a_blank_that_the_tokenizer_leaves_out_stays_in_front_of_a_solution(size
 
     marker = Marker("</t>", (5,), (5,), 1, "<t>", (4,), (), decode)
     limits = Limits(PromptState.OPENED, 8, (5,), 8, {})
-    choice = Choice(limits, marker, ParsedRequest(Budget(8, 8), None, "m", {}))
+    choice = Choice(limits, marker, ParsedRequest(Budget(8, 8), None, {}))
     texts = ["a", "</t>", " b"]
     told = ""
     for start, end in pairwise([0, *sizes]):
@@ -220,7 +220,7 @@ def test_a_tool_that_is_called_from_inside_the_thinking_ends_it() -> None:
     marker = Marker("</t>", (5,), (5,), 1, "<t>", (4,), (), spell)
     call = {"index": 0, "function": {"name": "f", "arguments": "{}"}}
     for state, end, tokens in ((PromptState.OPENED, "closed", (1, 0, 3)), (PromptState.CLOSED, "prompt", (0, 0, 4))):
-        choice = Choice(Limits(state, 8, (5,), 3, {}), marker, ParsedRequest(Budget(8, 3), None, "m", {}))
+        choice = Choice(Limits(state, 8, (5,), 3, {}), marker, ParsedRequest(Budget(8, 3), None, {}))
         first = {"index": 0, "delta": {"reasoning": "a"}, "token_ids": [20]}
         choice.take(first)
         last = {"index": 0, "delta": {"tool_calls": [call]}, "token_ids": [21, 22, 23]}
@@ -232,7 +232,7 @@ def test_a_tool_that_is_called_from_inside_the_thinking_ends_it() -> None:
 def test_a_tool_call_within_the_budget_takes_no_text_beyond_it_along() -> None:
     marker = Marker("</t>", (5,), (5,), 1, "<t>", (4,), (), spell)
     limits = Limits(PromptState.OPENED, 8, (5,), 3, {})
-    choice = Choice(limits, marker, ParsedRequest(Budget(8, 3), None, "m", {}))
+    choice = Choice(limits, marker, ParsedRequest(Budget(8, 3), None, {}))
     events = [
         {"content": "a</t>", "ids": [20, 5]},
         {"content": None, "ids": [31]},
