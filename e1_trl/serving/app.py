@@ -1,7 +1,5 @@
 """`e1 serve`: a filter in front of vLLM that gives every request a thinking budget and a solution budget.
 
-    e1 serve --upstream http://node7:8000/v1 --model ORG/E1 --port 8100
-
 One request of a client is one of the server, with the tokens of an evaluation. Needs neither vLLM nor PyTorch.
 """
 
@@ -25,7 +23,7 @@ from aiohttp.typedefs import Handler
 from e1_trl.arguments import Url, Within, option
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import Effort
-from e1_trl.command_line import CommandParser, run_command
+from e1_trl.command_line import CommandParser
 from e1_trl.engines.openai import ServerError, allow_files
 from e1_trl.errors import UserError, user_errors
 from e1_trl.serving.model import Model, ModelArguments
@@ -47,16 +45,11 @@ class ServeArguments(ModelArguments):
 
     GROUP: ClassVar[str] = "clients"
 
-    upstream: Url = option(
-        MISSING, "Address of the vLLM server, as http://host:8000/v1, started with a --reasoning-config.", metavar="URL"
-    )
+    upstream: Url = option(MISSING, "Address of vLLM, as http://host:8000/v1, with a reasoning config.", metavar="URL")
     port: Annotated[int, Within(1, 65_535)] = option(8100, "Port to listen on.")
     host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 listens on all.")
     efforts: list[str] = option(
-        [],
-        "Budgets of `reasoning_effort` in tokens, as low=256+1024. Default: those in budget.json, else 1/4, 1 and 4 "
-        "times the thinking budget.",
-        metavar="EFFORT=BUDGET",
+        [], "Budgets of efforts, as low=256+1024. Default: budget.json's, or 1/4, 1, 4 times.", metavar="EFFORT=BUDGET"
     )
     max_budget: str = option("unlimited", "Largest budget of a request, in tokens, as 4096+1024.", metavar="BUDGET")
     drop: list[str] = option([], "Fields to take out of every request, as tools.", metavar="FIELD")
@@ -108,14 +101,13 @@ class Server:
         """Answer a request that names this server and has its key, as all but `/health` and preflights must."""
         if request.method == "OPTIONS" and self.arguments.allow_origins:
             return web.Response(status=204)
-        if request.path == "/health":
-            return await handler(request)
-        host = re.sub(r":\d*$", "", request.host).strip("[]")
-        if self.arguments.host in LOCAL and host not in (*LOCAL, *self.arguments.allow_hosts):
-            raise web.HTTPForbidden(text=f"this server is not called {host[:80]!r}; --allow_hosts can name it")
-        sent = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if self.key is not None and not secrets.compare_digest(sent.encode(errors="replace"), self.key.encode()):
-            raise web.HTTPUnauthorized(text="the API key is missing or wrong")
+        if request.path != "/health":
+            host = re.sub(r":\d*$", "", request.host).strip("[]")
+            if self.arguments.host in LOCAL and host not in (*LOCAL, *self.arguments.allow_hosts):
+                raise web.HTTPForbidden(text=f"this server is not called {host[:80]!r}; --allow_hosts can name it")
+            sent = request.headers.get("Authorization", "").removeprefix("Bearer ")
+            if self.key is not None and not secrets.compare_digest(sent.encode(errors="replace"), self.key.encode()):
+                raise web.HTTPUnauthorized(text="the API key is missing or wrong")
         return await handler(request)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -132,7 +124,9 @@ class Server:
                     return await self._stream(request, answer)
                 return web.json_response(await answer.whole())
             finally:
-                RECORD.get()["said"] = answer.summary()
+                ends = ", ".join(choice.end or "given up" for choice in answer.choices)
+                tokens = " + ".join(map(str, answer.parts))  # of thinking, forced close and solution
+                RECORD.get()["said"] = f"{answer.asked.budget}, {ends}, {tokens} tokens"
 
     async def _stream(self, request: web.Request, answer: Answer) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
@@ -214,16 +208,11 @@ async def make_app(arguments: ServeArguments, key: str | None) -> web.Applicatio
     allow_files(2048)  # connections, two for a request
     model = await Model.connect(arguments, efforts, most=Budget.parse(arguments.max_budget), drop=arguments.drop)
     told = ", ".join(f"{word} {effort.budget}" for word, effort in model.presets.efforts.items())
-    logger.info("%s at %s; reasoning_effort: %s", arguments.name, model.presets.default, told)
+    logger.info("%s at %s; reasoning_effort: %s", model.presets.name, model.presets.default, told)
     server = Server(model, arguments, key)
     app = web.Application(client_max_size=2**24, middlewares=[server.log])
-    app.router.add_routes([web.post(path, server.answer) for path in ANSWERED])
+    app.router.add_routes([web.get("/health", server.health), *(web.post(path, server.answer) for path in ANSWERED)])
     app.router.add_routes([web.get(path, server.models) for path in ("/v1/models", "/v1/models/{name:.+}")])
-    app.router.add_routes([web.get("/health", server.health)])
     app.on_response_prepare.append(server.add_headers)
     app.on_cleanup.append(lambda app: model.upstream.close())
     return app
-
-
-if __name__ == "__main__":
-    run_command("e1 serve", main)

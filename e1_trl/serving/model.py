@@ -1,8 +1,8 @@
 """A model behind a vLLM server: its budgets, and the limits that vLLM keeps in one request for both parts.
 
 vLLM counts a thinking from its opener, also what the prompt holds of it, and forces the close. So a request asks for
-the thinking budget and what the prompt holds after the opener, and for at most all tokens of the answer. The answer's
-token ids say how the thinking ended, and the solution is cut after its own budget.
+the thinking budget and what the prompt holds after the opener, and for at most all tokens of the answer, whose token
+ids say how the thinking ended. The solution is cut after its own budget.
 """
 
 import json
@@ -37,22 +37,15 @@ class ModelArguments:
     budget: str | None = option(None, "Budget in tokens, as 256+256. Default: that of budget.json.", metavar="BUDGET")
     marker: str | None = option(None, "Text that ends the thinking. Default: that in budget.json, else the model's.")
     forced_text: str | None = option(
-        None,
-        "Text that vLLM was told to append when the thinking budget runs out. Default: the forced text in "
-        "budget.json, else the marker.",
+        None, "Text that vLLM appends when the thinking budget runs out. Default: that in budget.json, else the marker."
     )
     upstream: Url | None = option(
-        None, "Address of a vLLM server that samples from the model. Default: a server is started.", metavar="URL"
+        None, "Address of a vLLM server of the model. Default: one is started.", metavar="URL"
     )
     served_model_name: str | None = option(None, "Name of the model, at the server and for clients. Default: `model`.")
     sampling: str = option("{}", 'Sampling parameters for requests that set none, as {"top_k": 20}.', metavar="JSON")
     revision: str | None = option(None, "Branch, tag or commit of a model on the Hub. Default: main.")
     trust_remote_code: bool = option(False, "Run the code that comes with a model.")
-
-    @property
-    def name(self) -> str:
-        """The model's name, at the server and for clients."""
-        return self.served_model_name or self.model
 
 
 def read_model(arguments: ModelArguments) -> tuple[BudgetPresets, Marker, str]:
@@ -77,7 +70,7 @@ def read_model(arguments: ModelArguments) -> tuple[BudgetPresets, Marker, str]:
         marker = replace(marker, opener=OPENERS[MARKER], opener_ids=opener_ids)
     marker.check(end_ids(checkpoint.model, checkpoint.model_revision, tokenizer, arguments.trust_remote_code))
     presets = BudgetPresets(
-        name=arguments.name,
+        name=arguments.served_model_name or arguments.model,
         default=budget,
         efforts={} if trained is None else trained.efforts,
         template=str(tokenizer.chat_template or ""),
@@ -95,7 +88,6 @@ class Limits:
     state: PromptState  # in which the prompts leave the thinking
     thinking: int
     forced_ids: tuple[int, ...]
-    solution: int | None  # None where only `fields` bounds it
     fields: Mapping[str, Any]  # for vLLM
     prompts: tuple[int, ...] = ()  # lengths
 
@@ -111,28 +103,22 @@ class Model:
 
     @classmethod
     async def connect(cls, arguments: ModelArguments, efforts: Mapping[str, Effort] = {}, **more: Any) -> "Model":
-        """Find a model and its server; `efforts` and `more` are presets that replace the model's.
-
-        Raises:
-            UserError: one of them is missing or unusable, or the server keeps no thinking budget.
-        """
+        """Find a model and its server, or raise a `UserError`; `efforts` and `more` replace presets of the model."""
         known, marker, config = read_model(arguments)
         presets = replace(known, **more)
         default = presets.default
         presets.check_size(default)
-        upstream = Client(str(arguments.upstream), arguments.name, "E1_UPSTREAM_API_KEY", direct=True)
+        upstream = Client(str(arguments.upstream), known.name, "E1_UPSTREAM_API_KEY", direct=True)
         try:
             context = await upstream.context(f" --reasoning-config {shlex.quote(config)}")
-            if context is None:
-                raise UserError(f"{upstream.base_url} names no max_model_len of the model, as vLLM does; start vLLM")
-            close = ThinkingClose(marker, context)
+            excess = await check_server(upstream, marker, config)
+            close = ThinkingClose(marker, context or 0)
             if default.longest_prompt(close) < 1:
                 raise UserError(f"the budget {default} does not fit the server's context of {context} tokens")
-            excess = await check_server(upstream, marker, config)
         except UserError:
             await upstream.close()
             raise
-        left = context * 3 // 4 - (default.solution or 1) - close.forced_after(None)
+        left = close.context * 3 // 4 - (default.solution or 1) - close.forced_after(None)
         bounds = (max(default.thinking or 0, left), presets.most.thinking)
         most = min(each for each in bounds if each is not None)
         made = make_efforts(efforts or presets.efforts, default, presets.template, most)
@@ -145,20 +131,16 @@ class Model:
         Texts in which a solution has begun, and chats of a client who says `enable_thinking` itself, stay as they are.
         """
         marker = self.close.marker
-        budget = asked.budget
         prompts = await self._read_prompts(asked.body)
         fields: Part = {}
-        if budget.thinking == 0 and {*map(marker.state_of, prompts)} == {PromptState.NOTHING}:
+        if asked.budget.thinking == 0 and {*map(marker.state_of, prompts)} == {PromptState.NOTHING}:
+            may_close = len(marker.forced_ids) == marker.close_tokens
             if "messages" in asked.body:
-                variables = asked.body.get("chat_template_kwargs", {})
-                fields = {"chat_template_kwargs": {"enable_thinking": False, **variables}}
-            elif all(last_index(each, marker.ids) < 0 for each in prompts):
+                told = asked.body.get("chat_template_kwargs", {})
+                fields = {"chat_template_kwargs": {"enable_thinking": False, **told}}
+            elif may_close and all(last_index(each, marker.ids) < 0 for each in prompts):
                 fields = {"prompt": [[*each, *marker.empty_ids] for each in prompts]}
-            closed = await self._read_prompts({**asked.body, **fields})
-            if marker.state_of(closed[0]) is PromptState.CLOSED:
-                prompts = closed
-            else:
-                fields = {}
+            prompts = await self._read_prompts({**asked.body, **fields})
         (state, begun), *others = {*map(self._read_thinking, prompts)}
         if others:
             raise UserError("the prompts hold different parts of a thinking; send them one by one")
@@ -166,7 +148,7 @@ class Model:
         thinking = 0
         forced: tuple[int, ...] = ()
         if state is not PromptState.CLOSED:
-            thinking = budget.thinking_limit(max(sizes), self.close)
+            thinking = asked.budget.thinking_limit(max(sizes), self.close)
             forced = marker.forced_ids
             uncounted = self.excess if state is PromptState.OPENED else len(marker.opener_ids)
             kept = max(0, thinking - uncounted)
@@ -177,10 +159,10 @@ class Model:
                 thinking = max(thinking, uncounted)  # the opener is sampled whole
             else:
                 forced = marker.empty_ids or forced
-        most = None if budget.solution is None else thinking + len(forced) + budget.solution
-        bounds = (self.close.context - max(sizes), budget.total, most)
+        most = None if asked.budget.solution is None else thinking + len(forced) + asked.budget.solution
+        bounds = (self.close.context - max(sizes), asked.budget.total, most)
         fields["max_tokens"] = min(each for each in bounds if each is not None)
-        return Limits(state, thinking, forced, budget.solution, fields, sizes)
+        return Limits(state, thinking, forced, fields, sizes)
 
     async def _read_prompts(self, body: Part) -> list[list[int]]:
         """Return the token ids of all prompts, each of which leaves some of the context, or refuse them."""
@@ -190,8 +172,7 @@ class Model:
         prompts = []
         for each in [prompt] if is_one else prompt:
             if "messages" in body or isinstance(each, str):
-                answer = await self.upstream.ask("../tokenize", {**body, "prompt": each}, CONNECTING)  # beside /v1
-                each = answer["tokens"]
+                each = (await self.upstream.ask("../tokenize", {**body, "prompt": each}, CONNECTING))["tokens"]
             if not isinstance(each, list) or {*map(type, each)} != {int} or not 0 <= min(each) <= max(each) < 2**31:
                 raise UserError("prompt must be a text, the token ids of one, or a list of these")
             if len(each) >= context:  # in front of work that grows with it
@@ -218,11 +199,7 @@ def last_index(ids: Sequence[int], part: Sequence[int]) -> int:
 
 
 async def check_server(upstream: Client, marker: Marker, config: str) -> int:
-    """Check that a server ends a thinking as this model's is ended, by the model and by force, or raise a `UserError`.
-
-    Returns the tokens that it lets a thinking have beyond its budget: vLLM 0.31 does so where the prompt holds an
-    opener of several tokens. From the second step it counts from the opener's last token, as if all of it came then.
-    """
+    """Check that a server ends a thinking as this model's is ended, by itself and by force; return `Model.excess`."""
     forced = marker.forced_ids
     many = 8 * marker.ids  # a prompt of one token or two ends vLLM's CPU engine in bfloat16
     asked: Part = {"prompt": [(*many, *marker.opener_ids), (*marker.opener_ids, *many)], "temperature": 0, **RETURNED}
@@ -237,7 +214,7 @@ async def check_server(upstream: Client, marker: Marker, config: str) -> int:
     if places[0] < 0:
         raise UserError(f"{upstream.base_url} does not close a thinking as this model's is closed; {restart}")
     if places[-1] >= 0 and forced != marker.ids:
-        v2 = "start vLLM with VLLM_USE_V2_MODEL_RUNNER=1, on a GPU, and with --reasoning-parser NAME, "
-        v2 += "or take the marker as forced text"
+        v2 = "start it with VLLM_USE_V2_MODEL_RUNNER=1, on a GPU, and with --reasoning-parser NAME, or force the marker"
         raise UserError(f"{upstream.base_url} takes only the forced text for a close of the thinking; {v2}")
+    # From the second step on, vLLM 0.31 counts from the last token of an opener of several, as if all came then.
     return max(0, places[0] - PROBED)

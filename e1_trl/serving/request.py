@@ -1,7 +1,4 @@
-"""A client's request: its budget, and what is left of it for vLLM. Contradictions are refused.
-
-Fields that are no budget pass to vLLM as they are, so that no list of them grows old.
-"""
+"""A client's request: its budget, and all else for vLLM as it is, so that no list of fields grows old."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -21,11 +18,9 @@ THINKING = ["thinking_budget", "thinking_token_budget", "thinking_budget_tokens"
 THINKING += ["reasoning.max_tokens", "thinking.budget_tokens", "model.thinking", "reasoning_effort.none"]
 SOLUTION = ("solution_budget", "model.solution")
 LIMITS = ("max_tokens", "max_completion_tokens")
-EFFORTS = ("reasoning_effort", "reasoning.effort")
 OBJECTS = ("reasoning", "thinking")
 BUDGETS = {each for each in (*THINKING, *SOLUTION, *LIMITS) if "." not in each}
 KNOWN = {*BUDGETS, "thinking", "reasoning", "reasoning_effort", "include_reasoning"}
-ANY_SIZE = Budget(None, None)
 # With which other tokens would count.
 UNSERVED = ("documents", "echo", "prompt_logprobs", "truncate_prompt_tokens", "use_beam_search")
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -40,34 +35,22 @@ class BudgetPresets:
     efforts: Mapping[str, Effort]
     template: str = ""  # of chats
     sampling: dict[str, Any] = field(default_factory=dict)  # for requests that do not set it
-    most: Budget = ANY_SIZE  # largest of a request
+    most: Budget = field(default=Budget(None, None))  # largest of a request
     drop: Sequence[str] = ()  # fields that are taken out of every request
 
-    def read_name(self, sent: Any) -> Budget | None:
-        """Return the budget that a model's name holds, if any; refuse other models."""
+    def read_name(self, sent: Any) -> dict[str, float]:
+        """Return the fields that a model's name stands for: those of a budget, if any; refuse other models."""
         if sent == self.name:
-            return None
+            return {}
         model, _, suffix = str(sent).rpartition("@")
         if model != self.name:
-            known = f"{self.name} and {self.name}@THINKING+SOLUTION"
-            raise web.HTTPNotFound(text=f"the model {sent!r} is not served; {known} are")
-        return Budget.parse(suffix)
+            raise web.HTTPNotFound(text=f"the model {sent!r} is not served; {self.name}[@THINKING+SOLUTION] is")
+        return dict(zip(("model.thinking", "model.solution"), _sizes(Budget.parse(suffix)), strict=True))
 
     def check_size(self, budget: Budget) -> None:
         """Refuse a budget that exceeds the largest one."""
-        for name in ("thinking", "solution"):
-            part = getattr(budget, name)
-            most = getattr(self.most, name)
-            if most is not None and (part is None or part > most):
-                raise UserError(f"the {name} budget is {part or UNLIMITED} tokens; it must be {most} or less")
-
-    def find_effort(self, word: Any) -> str | None:
-        """Return the effort that serves for a word: its own, else the nearest of the scale; refuse unknown ones."""
-        if word in (None, *self.efforts):
-            return word
-        if word in LEVELS and any(each in LEVELS and each != "none" for each in self.efforts):
-            return nearest_level(word, self.efforts)
-        raise UserError(f"reasoning_effort is {word!r}; it must be one of {', '.join(self.efforts)}")
+        if any(part > most for part, most in zip(_sizes(budget), _sizes(self.most), strict=True)):
+            raise UserError(f"the budget is {budget}; at most {self.most} is allowed")
 
 
 @dataclass(frozen=True)
@@ -82,16 +65,30 @@ class ParsedRequest:
 
 
 def parse_request(content: Any, presets: BudgetPresets, forced: int) -> ParsedRequest:
-    """Read the JSON of a request, or refuse it; `forced` is the number of tokens of a forced close."""
+    """Read the JSON of a request, or refuse it; `forced` is the number of tokens of a forced close.
+
+    A client's `max_tokens` keeps a quarter of itself or of the solution budget for the solution, or all of one that the
+    request names. The thinking and its forced close may have the rest, and the solution has what is left of it.
+    """
     if not isinstance(content, dict):
         raise UserError("the body must be a JSON object")
     body = _flatten(content, presets)
-    if (named := presets.read_name(body.setdefault("model", presets.name))) is not None:
-        body |= zip(("model.thinking", "model.solution"), _sizes(named), strict=True)
-    is_off = body.get("thinking.type") == "disabled" or body.get("reasoning.enabled") is False
-    word = _take(body, EFFORTS)
-    effort = presets.find_effort("none" if is_off else word)
-    budget = _take_budget(body, presets, effort, forced)
+    body |= presets.read_name(body.setdefault("model", presets.name))
+    effort = _take_effort(body, presets.efforts)
+    told = (_take(body, THINKING, 0), _take(body, SOLUTION, 1))
+    known = _sizes(presets.default if effort is None else presets.efforts[effort].budget)
+    thinking, solution = (part if own is None else own for own, part in zip(told, known, strict=True))
+    limit = _take(body, LIMITS, 1) or inf
+    if limit < inf:
+        asked = [0 if each in (None, inf) else each for each in told]
+        if any(asked) and asked[0] + forced + max(1, asked[1]) > limit:
+            needed = f"{asked[0]} + {forced} + {asked[1] or 1} tokens of thinking, forced close and solution"
+            raise UserError(f"max_tokens is {limit}, and {needed} do not fit; send one of them")
+        kept = asked[1] or max(1, min(solution, limit) // 4)
+        thinking = asked[0] or min(thinking, max(0, limit - forced - kept))
+    budget = Budget(*(None if tokens == inf else int(tokens) for tokens in (thinking, solution, limit)))
+    presets.check_size(budget)
+    _tell_template(body, presets, effort, budget)
     hides = body.pop("include_reasoning", True) is False or body.get("reasoning.exclude") is True
     if hides and "prompt" in body:
         raise UserError("include_reasoning is false, and the text of a completion holds the thinking; send messages")
@@ -99,14 +96,12 @@ def parse_request(content: Any, presets: BudgetPresets, forced: int) -> ParsedRe
     stop = [stop] if isinstance(stop, str) else stop
     if not isinstance(stop, list) or not all(isinstance(each, str) and each for each in stop):
         raise UserError(f"stop is {stop!r}; it must be a text or a list of texts")
-    _tell_template(body, presets, effort, budget)
     body = {key: value for key, value in body.items() if key.partition(".")[0] not in OBJECTS}
     return ParsedRequest(budget, effort, body, stop, hides)
 
 
 def _flatten(content: dict[str, Any], presets: BudgetPresets) -> dict[str, Any]:
-    """Return the fields that ask for something, with those of `OBJECTS` under names with a dot."""
-    # vLLM refuses some empty values, which ask for nothing.
+    """Return the fields that ask for something (empty ones do not), with those of `OBJECTS` under names with a dot."""
     asks = {key: value for key, value in content.items() if value not in (None, [], {}, "") and key not in presets.drop}
     body = presets.sampling | {key: content[key] for key in ("messages", "prompt") if key in content} | asks
     if "tools" not in body:
@@ -123,10 +118,9 @@ def _flatten(content: dict[str, Any], presets: BudgetPresets) -> dict[str, Any]:
     return body
 
 
-def _sizes(budget: Budget) -> tuple[float, float]:
+def _sizes(budget: Budget) -> tuple[float, ...]:
     """Return the tokens of both parts, where infinity is unlimited."""
-    thinking, solution = (inf if part is None else part for part in (budget.thinking, budget.solution))
-    return thinking, solution
+    return tuple(inf if part is None else part for part in (budget.thinking, budget.solution))
 
 
 def _take(body: dict[str, Any], names: Sequence[str], least: int | None = None) -> Any:
@@ -141,28 +135,18 @@ def _take(body: dict[str, Any], names: Sequence[str], least: int | None = None) 
     return next(iter(sent.values()), None)
 
 
-def _take_budget(body: dict[str, Any], presets: BudgetPresets, effort: str | None, forced: int) -> Budget:
-    """Choose the budget of a request; its total is the request's `max_tokens`.
-
-    A total keeps a quarter of itself or of the solution budget for the solution, or all of one that the request names.
-    The thinking and its forced close may have the rest, and the solution has what is left of it.
-    """
-    if effort == "none":
-        body["reasoning_effort.none"] = 0
-    told = (_take(body, THINKING, 0), _take(body, SOLUTION, 1))
-    known = _sizes(presets.default if effort is None else presets.efforts[effort].budget)
-    thinking, solution = (part if own is None else own for own, part in zip(told, known, strict=True))
-    limit = _take(body, LIMITS, 1) or inf
-    if limit < inf:
-        asked = [0 if each in (None, inf) else each for each in told]
-        if any(asked) and asked[0] + forced + max(1, asked[1]) > limit:
-            needed = f"{asked[0]} + {forced} + {asked[1] or 1} tokens of thinking, forced close and solution"
-            raise UserError(f"max_tokens is {limit}, and {needed} do not fit; send one of them")
-        kept = asked[1] or max(1, min(solution, limit) // 4)
-        thinking = asked[0] or min(thinking, max(0, limit - forced - kept))
-    budget = Budget(*(None if tokens == inf else int(tokens) for tokens in (thinking, solution, limit)))
-    presets.check_size(budget)
-    return budget
+def _take_effort(body: dict[str, Any], efforts: Mapping[str, Effort]) -> str | None:
+    """Take the effort out of a body: the one that it names, else the nearest of the scale; refuse unknown ones."""
+    is_off = body.get("thinking.type") == "disabled" or body.get("reasoning.enabled") is False
+    word = _take(body, ("reasoning_effort", "reasoning.effort"))
+    word = "none" if is_off else word
+    if word not in (None, *efforts):
+        if word not in LEVELS or not any(each in LEVELS and each != "none" for each in efforts):
+            raise UserError(f"reasoning_effort is {word!r}; it must be one of {', '.join(efforts)}")
+        word = nearest_level(word, efforts)
+    if word == "none":
+        body["reasoning_effort.none"] = 0  # a thinking budget
+    return word
 
 
 def _tell_template(body: dict[str, Any], presets: BudgetPresets, effort: str | None, budget: Budget) -> None:
@@ -177,8 +161,7 @@ def _tell_template(body: dict[str, Any], presets: BudgetPresets, effort: str | N
         level = body["chat_template_kwargs"].get("reasoning_effort")
         if "messages" in body and level in LEVELS and level != "none":
             body["reasoning_effort"] = level  # vLLM reads gpt-oss's here alone
-    messages = body.get("messages")
-    for message in messages if isinstance(messages, list) else ():
+    for message in body["messages"] if isinstance(body.get("messages"), list) else ():
         role = message.get("role") if isinstance(message, dict) else None
         if role not in ROLES and not (isinstance(role, str) and role in presets.template):
             raise UserError(f"a message has the role {role!r}; it must be one of {', '.join(ROLES)}")

@@ -78,7 +78,7 @@ REMEDY = "start a server there, as `vllm serve MODEL --reasoning-config '{.*}'`,
             ["--upstream", "STUB", *BUDGET],
             f"STUB serves base, nano, other, not '{BASE}'; set served_model_name to one of",
         ),
-        (["--upstream", "STUB", "--served_model_name", "other", *BUDGET], "STUB names no max_model_len of the model"),
+        (["--upstream", "STUB", "--served_model_name", "other", *BUDGET], "does not fit the server's context of None"),
         (
             ["--upstream", "STUB", "--served_model_name", "nano", "--budget", "900+8"],
             "does not fit the server's context",
@@ -88,7 +88,7 @@ REMEDY = "start a server there, as `vllm serve MODEL --reasoning-config '{.*}'`,
         (["--upstream", NOWHERE, *BUDGET, "--efforts", "low:8+8"], "budget 'low:8[+]8': 'low:8' is neither"),
         (
             ["--upstream", "STUB", "--served_model_name", "nano", *BUDGET, "--max_budget", "4+8"],
-            "the thinking budget is 8 tokens; it must be 4 or less",
+            "the budget is 8[+]8; at most 4[+]8 is allowed",
         ),
     ],
 )
@@ -206,7 +206,7 @@ def test_an_answer_says_how_it_was_made_and_ends_at_a_stop_text(stub: ServerStub
     details = {"reasoning_tokens": 2, "forced_tokens": 0, "solution_tokens": 2}
     assert told[-1]["usage"]["completion_tokens_details"] == details
     assert told[-1]["usage"]["prompt_tokens"] == 2 and not any("token_ids" in choice for choice in choices)
-    assert not stream or [bool(choice.get("thinking_end")) for choice in choices] == [False, False, True, False, True]
+    assert not stream or [bool(choice.get("thinking_end")) for choice in choices] == [False, False, True, True, True]
 
 
 def test_a_whole_answer_has_the_ids_of_its_prompt_once(stub: ServerStub) -> None:
@@ -284,7 +284,7 @@ def test_what_the_budget_cuts_is_truncated_and_shows_no_raw_tool_call(
 def test_text_that_may_become_an_opener_is_held_back(opens: bool) -> None:
     marker = Marker("</t>", (9,), (9,), 1, opener="<t>", opener_ids=(6, 7), decode=lambda ids, **_: "x" * len(ids))
     asked = ParsedRequest(Budget(8, 8), None, {})
-    choice = Choice(Limits(PromptState.NOTHING, 8, (9,), 8, {}), marker, asked)
+    choice = Choice(Limits(PromptState.NOTHING, 8, (9,), {}), marker, asked)
     parts = [part(6, content="<t"), part(7, content=">"), part(3, content="a"), part(9, content="</t>")]
     parts = parts if opens else [parts[0], part(3, content="a")]
     parts.append(part(8, content="b", reason="stop"))
@@ -370,7 +370,7 @@ def test_what_is_refused_has_its_status_and_says_why(stub: ServerStub) -> None:
         refused(415, "must be application/json", content=b"{}", headers={"Content-Type": "text/plain"})
         refused(403, "not called 'evil.example'", json=body, headers={"Host": "evil.example"})
         refused(404, "'other' is not served", json={**body, "model": "other"})
-        refused(400, "must be 128 or less", json={**body, "thinking_budget": 129})
+        refused(400, "the budget is 129+32; at most 128+64 is allowed", json={**body, "thinking_budget": 129})
         for prompt in ([1.5], [2**32], [-1], [True], [[]], {}):
             refused(400, "prompt must be", path="/completions", json={"prompt": prompt})
         refused(400, "\ud800", content=b'{"\\ud800_budget": 1}', headers=kind)

@@ -13,7 +13,7 @@ from e1_trl.marker import Marker, PromptState
 from e1_trl.rollout import Rollout, Segment, Stop
 from e1_trl.serving.model import Limits
 from e1_trl.serving.request import ParsedRequest
-from e1_trl.serving.response import Choice, TokenCount, hold_back, join
+from e1_trl.serving.response import Choice, hold_back, join
 
 OPENER = (4,)
 MARKERS = (((5,), (5,)), ((6, 7), (6, 7)), ((6, 7), (8, 6, 7, 9)), ((5,), (5, 9, 9)))
@@ -30,7 +30,11 @@ def decode(ids: Sequence[int], **_: Any) -> str:
     return "".join({3: "\n", 4: "<o>"}.get(token, "x") for token in ids)
 
 
-def graded(count: TokenCount) -> list[int]:
+def asked_at(thinking: int | None, solution: int | None, **fields: Any) -> ParsedRequest:
+    return ParsedRequest(Budget(thinking, solution), None, {}, **fields)
+
+
+def graded(count: Choice) -> list[int]:
     return count.ids[count.thinking + count.close :]
 
 
@@ -62,7 +66,8 @@ def test_tokens_are_counted_as_a_rollout_counts_them(
     while (request := rollout.request) is not None:
         rollout.receive(sampled(source, request.max_tokens, marker.ids if request.stop_at_marker else None))
     expected = rollout.completion
-    count = TokenCount(Limits(PromptState.OPENED, thinking, marker.forced_ids, solution, {}), marker)
+    limits = Limits(PromptState.OPENED, thinking, marker.forced_ids, {})
+    count = Choice(limits, marker, asked_at(thinking, solution))
     ids = [*expected.token_ids.tolist(), *tokens]  # which go on, as vLLM's may
     ids = ids if expected.truncated else expected.token_ids.tolist()
     whole = list(ids)
@@ -80,7 +85,7 @@ def test_a_thinking_that_the_model_opens_or_the_prompt_closed_is_counted() -> No
     marker = marker_of((5,), (5,))
 
     def counted(state: PromptState, thinking: int, forced: tuple[int, ...], ids: list[int]) -> tuple[Any, ...]:
-        count = TokenCount(Limits(state, thinking, forced, 3, {}), marker)
+        count = Choice(Limits(state, thinking, forced, {}), marker, asked_at(thinking, 3))
         count.add(ids)
         count.finish("stop")
         return count.end, count.thinking, count.forced, graded(count)
@@ -108,7 +113,7 @@ def spell(ids: Sequence[int], **_: Any) -> str:
 def shown(state: PromptState, ids: list[int], forced: list[int], close: int, sizes: list[int], parsed: bool) -> Any:
     """Return how vLLM's answer of these tokens is told where the first `sizes` of them end events, at 3+3."""
     marker = Marker("</t>", (close,), tuple(forced), forced.index(close) + 1, "<t>", (4,), (), spell)
-    choice = Choice(Limits(state, 3, marker.forced_ids, 3, {}), marker, ParsedRequest(Budget(3, 3), None, {}))
+    choice = Choice(Limits(state, 3, marker.forced_ids, {}), marker, asked_at(3, 3))
     told = ["", ""]
     for start, end in pairwise([0, *sizes]):
         # vLLM holds back half a character; its parser drops the marker, and takes what is behind for the content.
@@ -124,7 +129,7 @@ def shown(state: PromptState, ids: list[int], forced: list[int], close: int, siz
         if not choice.done:
             choice.take(part)
             told = [old + (delta.get(name) or "") for old, name in zip(told, ("reasoning", "content"), strict=True)]
-    return *told, choice.count.end
+    return *told, choice.end
 
 
 @pytest.mark.parametrize(
@@ -154,14 +159,14 @@ def test_tokens_that_come_together_are_told_as_those_that_come_alone(
 
 
 def test_tokens_of_a_thinking_that_goes_on_are_its_own() -> None:
-    count = TokenCount(Limits(PromptState.OPENED, 9, (5,), 3, {}), marker_of((5,), (5,)))
+    count = Choice(Limits(PromptState.OPENED, 9, (5,), {}), marker_of((5,), (5,)), asked_at(9, 3))
     count.add([2, 2, 2])  # as far as a client came that has left
     assert count.parts == (3, 0, 0) and graded(count) == []
 
 
 def test_a_close_that_vllm_completes_is_forced() -> None:
     marker = marker_of((6, 7), (6, 7))
-    count = TokenCount(Limits(PromptState.OPENED, 3, (6, 7), 3, {}), marker)
+    count = Choice(Limits(PromptState.OPENED, 3, (6, 7), {}), marker, asked_at(3, 3))
     count.add([2, 2, 6, 7, 2])  # by vLLM's second model runner, where the first forces 6, 7 after the 6
     assert (count.end, count.thinking, count.forced, graded(count)) == ("forced", 3, 1, [2])
 
@@ -176,9 +181,9 @@ def test_what_may_become_a_word_is_held_back(text: str, words: list[str]) -> Non
 
 def test_an_answer_ends_at_the_first_of_its_stop_texts() -> None:
     marker = Marker("</t>", (5,), (5,), 1, "<t>", (4,), (), spell)
-    asked = ParsedRequest(Budget(0, 9), None, {}, stop=("c", "b"))
+    asked = asked_at(0, 9, stop=("c", "b"))
     part = {"index": 0, "delta": {"content": "abcd"}, "token_ids": [20, 21, 22, 23]}
-    Choice(Limits(PromptState.CLOSED, 0, (), 9, {}), marker, asked).take(part)
+    Choice(Limits(PromptState.CLOSED, 0, (), {}), marker, asked).take(part)
     assert (part["delta"], part["stop_reason"]) == ({"content": "a"}, "b")
 
 
@@ -205,8 +210,8 @@ def test_a_blank_that_the_tokenizer_leaves_out_stays_in_front_of_a_solution(size
         return "".join({7: "a", 5: "</t>", 8: " b"}[token] for token in ids).removeprefix(" ")
 
     marker = Marker("</t>", (5,), (5,), 1, "<t>", (4,), (), decode)
-    limits = Limits(PromptState.OPENED, 8, (5,), 8, {})
-    choice = Choice(limits, marker, ParsedRequest(Budget(8, 8), None, {}))
+    limits = Limits(PromptState.OPENED, 8, (5,), {})
+    choice = Choice(limits, marker, asked_at(8, 8))
     texts = ["a", "</t>", " b"]
     told = ""
     for start, end in pairwise([0, *sizes]):
@@ -220,19 +225,19 @@ def test_a_tool_that_is_called_from_inside_the_thinking_ends_it() -> None:
     marker = Marker("</t>", (5,), (5,), 1, "<t>", (4,), (), spell)
     call = {"index": 0, "function": {"name": "f", "arguments": "{}"}}
     for state, end, tokens in ((PromptState.OPENED, "closed", (1, 0, 3)), (PromptState.CLOSED, "prompt", (0, 0, 4))):
-        choice = Choice(Limits(state, 8, (5,), 3, {}), marker, ParsedRequest(Budget(8, 3), None, {}))
+        choice = Choice(Limits(state, 8, (5,), {}), marker, asked_at(8, 3))
         first = {"index": 0, "delta": {"reasoning": "a"}, "token_ids": [20]}
         choice.take(first)
         last = {"index": 0, "delta": {"tool_calls": [call]}, "token_ids": [21, 22, 23]}
         choice.take(last)
         assert (first.get("thinking_end"), last["thinking_end"]) == ("prompt" if end == "prompt" else None, end)
-        assert last["finish_reason"] == "length" and choice.count.parts == (*tokens[:2], 3)
+        assert last["finish_reason"] == "length" and choice.parts == (*tokens[:2], 3)
 
 
 def test_a_tool_call_within_the_budget_takes_no_text_beyond_it_along() -> None:
     marker = Marker("</t>", (5,), (5,), 1, "<t>", (4,), (), spell)
-    limits = Limits(PromptState.OPENED, 8, (5,), 3, {})
-    choice = Choice(limits, marker, ParsedRequest(Budget(8, 3), None, {}))
+    limits = Limits(PromptState.OPENED, 8, (5,), {})
+    choice = Choice(limits, marker, asked_at(8, 3))
     events = [
         {"content": "a</t>", "ids": [20, 5]},
         {"content": None, "ids": [31]},
