@@ -85,7 +85,7 @@ def test_other_prompts_stay_as_they_are(prompt: list[int]) -> None:
     assert "prompt" not in limits_of([prompt], "0+8").fields
 
 
-@pytest.mark.parametrize("prompts", [[PLAIN, OPENED], [OPENED, PLAIN]])
+@pytest.mark.parametrize("prompts", [[PLAIN, OPENED], [OPENED, PLAIN], [[27, 4, 27], [27, 4]]])
 def test_prompts_that_hold_different_parts_of_a_thinking_are_refused(prompts: list[list[int]]) -> None:
     with pytest.raises(UserError, match="different parts of a thinking"):
         limits_of(prompts, "0+8")

@@ -106,7 +106,7 @@ def test_a_thinking_is_counted_from_where_it_is_opened_to_where_it_is_closed(
 
 
 TEXTS = {4: "<t>", 5: "</t>", 6: "", 20: "a", 21: "b", 22: "c", 23: "d", 30: "\n", 31: "box{", 32: "Wait"}
-TEXTS |= {40: "</", 41: "t>", 50: "\ud83e", 51: "\udebf"}  # two halves of a character
+TEXTS |= {40: "</", 41: "t>", 42: "<", 43: "t>", 50: "\ud83e", 51: "\udebf"}  # two halves of a character
 
 
 def spell(ids: Sequence[int], **_: Any) -> str:
@@ -189,6 +189,21 @@ def test_what_may_become_a_word_is_held_back(text: str, words: list[str]) -> Non
 def test_an_answer_ends_at_the_first_of_its_stop_texts() -> None:
     part = told(choice_of("closed", 0, 9, stop=("c", "b")), [20, 21, 22, 23], content="abcd")
     assert (part["delta"], part["stop_reason"]) == ({"content": "a"}, "b")
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([([42], "<"), ([43], "t>"), ([20], "a"), ([5], "</t>"), ([21], "b")], ("a", "b")),
+        ([([42], "<"), ([20], "a"), ([21], "b")], ("", "<ab")),
+    ],
+)
+def test_text_that_may_become_an_opener_is_held_back(
+    events: list[tuple[list[int], str]], expected: tuple[str, str]
+) -> None:
+    choice = choice_of("nothing", 8, 8, replace(TAGGED, opener_ids=(42, 43)))
+    deltas = [told(choice, ids, content=text)["delta"] for ids, text in events]
+    assert tuple("".join(delta.get(name) or "" for delta in deltas) for name in ("reasoning", "content")) == expected
 
 
 def test_parts_of_an_answer_become_one() -> None:
