@@ -114,7 +114,7 @@ class Model:
             excess = await check_server(upstream, marker, config)
             close = ThinkingClose(marker, context or 0)
             if default.longest_prompt(close) < 1:
-                raise UserError(f"the budget {default} does not fit the server's context of {context} tokens")
+                raise UserError(f"the budget {default} does not fit the server's context, max_model_len {context}")
         except UserError:
             await upstream.close()
             raise
