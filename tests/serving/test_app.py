@@ -79,7 +79,7 @@ REMEDY = "start a server there, as `vllm serve MODEL --reasoning-config '{.*}'`,
             ["--upstream", "STUB", *BUDGET],
             f"STUB serves base, nano, other, not '{BASE}'; set served_model_name to one of",
         ),
-        (["--upstream", "STUB", "--served_model_name", "other", *BUDGET], "does not fit the server's context, max_model_len None"),
+        (["--upstream", "STUB", "--served_model_name", "other", *BUDGET], "context, max_model_len None"),
         (
             ["--upstream", "STUB", "--served_model_name", "nano", "--budget", "900+8"],
             "does not fit the server's context",
