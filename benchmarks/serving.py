@@ -98,7 +98,7 @@ def start_proxy(log: Path, port: int, model: str, server: int, *more: object, **
     """Start a proxy in front of the server at a port."""
     words = ("--model", model, "--served_model_name", NAME, "--upstream", address(server), "--port", port, *more)
     words = (*words, "--budget", "64+32")
-    return started(log, port, sys.executable, "-m", "e1_trl.serving.app", *words, **environment)
+    return started(log, port, sys.executable, "-m", "e1_trl.cli", "serve", *words, **environment)
 
 
 @contextmanager

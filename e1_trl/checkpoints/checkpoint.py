@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import snapshot_download
 from transformers.utils import cached_file, extract_commit_hash, has_file
@@ -14,6 +14,9 @@ from transformers.utils.peft_utils import find_adapter_config_file
 from e1_trl.arguments import OF_A_WHOLE_BASE
 from e1_trl.checkpoints.budget_file import find_file
 from e1_trl.errors import UserError, user_errors
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 ORIGIN = "e1/origin.json"  # of a trained model: its base, and the commit of the base on the Hub
 
@@ -66,6 +69,13 @@ class Checkpoint:
         if self.adapter is not None and has_file(self.adapter, "tokenizer_config.json", revision=self.revision):
             return {"pretrained_model_name_or_path": self.adapter, "revision": self.revision}
         return {"pretrained_model_name_or_path": self.model, "revision": self.model_revision}
+
+    def load_tokenizer(self, code: bool) -> "PreTrainedTokenizerBase":
+        """Load the tokenizer; `code` allows the code that comes with it. Raises a `UserError` if it cannot be read."""
+        from transformers import AutoTokenizer
+
+        with user_errors(f"the model {self.model}", OSError, ValueError):
+            return AutoTokenizer.from_pretrained(**self.tokenizer, trust_remote_code=code, mistral_format=False)
 
     @property
     def adapter_folder(self) -> str | None:

@@ -56,10 +56,8 @@ class Client:
         self.name = name
         secret = os.environ.get(key)
         use: dict[str, Any] = {"force_close": True} if direct else {"keepalive_timeout": KEPT}
-        # No total time: an answer comes when all its tokens are sampled.
         self._session = aiohttp.ClientSession(
             headers={"Authorization": f"Bearer {secret}"} if secret else {},
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECTING),
             connector=aiohttp.TCPConnector(limit=0, socket_factory=_open_socket, **use),
             trust_env=not direct,
         )
@@ -102,28 +100,30 @@ class Client:
             raise ServerError(f"{self.base_url} has given up a request")
         return choice
 
-    async def ask(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Post a request, and return the JSON of its answer; raise as `sample`."""
-        async with await self.post(path, body) as answer:
+    async def ask(self, path: str, body: Mapping[str, Any], seconds: float | None = None) -> Any:
+        """Post a request, and return the JSON of its answer, which may take so long; raise as `sample`."""
+        async with await self.post(path, body, seconds=seconds) as answer:
             try:
                 return await answer.json(content_type=None)
-            except aiohttp.ClientError as error:
+            except (aiohttp.ClientError, TimeoutError) as error:
                 raise ServerError(f"{self.base_url} broke off its answer: {one_line(error)}") from error
             except ValueError as error:
                 raise ServerError(f"malformed response from {self.base_url}: {error!r}", 200) from error
 
-    async def post(self, path: str, body: Mapping[str, Any], request_id: str = "") -> aiohttp.ClientResponse:
+    async def post(
+        self, path: str, body: Mapping[str, Any], request_id: str = "", seconds: float | None = None
+    ) -> aiohttp.ClientResponse:
         """Post a request for the model to a path of the server; return its answer of status 200, to be closed."""
-        headers = {"X-Request-Id": request_id} if request_id else {}
+        sent: dict[str, Any] = {"json": {**body, "model": self.name}, "allow_redirects": False}
+        sent |= {"headers": {"X-Request-Id": request_id}} if request_id else {}
+        sent["timeout"] = aiohttp.ClientTimeout(seconds, sock_connect=CONNECTING)  # without one, until all is sampled
         try:
-            answer = await self._session.post(
-                f"{self.base_url}/{path}", json={**body, "model": self.name}, headers=headers, allow_redirects=False
-            )
+            answer = await self._session.post(f"{self.base_url}/{path}", **sent)
             if answer.status == 200:
                 return answer
             async with answer:
                 content = await answer.read()
-        except aiohttp.ClientError as error:
+        except (aiohttp.ClientError, TimeoutError) as error:
             raise ServerError(f"no answer from {self.base_url}: {one_line(error)}") from error
         said = read_message(content)
         text = said or content.decode(errors="replace")[:500]

@@ -139,12 +139,12 @@ def _load_tokenizer(
     arguments: EvaluationArguments, model: Weights | Served
 ) -> tuple["PreTrainedTokenizerBase", Setting]:
     """Load the tokenizer, and put in its tokens what all problems share: texts that end the thinking, the context."""
-    from transformers import AutoConfig, AutoTokenizer
+    from transformers import AutoConfig
 
     checkpoint = model.checkpoint
     code = arguments.trust_remote_code
+    tokenizer = checkpoint.load_tokenizer(code)
     with user_errors(f"the model {checkpoint.model}", OSError, ValueError):
-        tokenizer = AutoTokenizer.from_pretrained(**checkpoint.tokenizer, trust_remote_code=code, mistral_format=False)
         config = AutoConfig.from_pretrained(
             checkpoint.model, revision=checkpoint.model_revision, trust_remote_code=code
         ).get_text_config()

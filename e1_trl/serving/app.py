@@ -1,7 +1,5 @@
 """`e1 serve`: a filter in front of vLLM that gives every request a thinking budget and a solution budget.
 
-    e1 serve --upstream http://node7:8000/v1 --model ORG/E1 --port 8100
-
 One request of a client is one of the server, with the tokens of an evaluation. Needs neither vLLM nor PyTorch.
 """
 
@@ -25,24 +23,20 @@ from aiohttp.typedefs import Handler
 from e1_trl.arguments import Url, Within, option
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import Effort
-from e1_trl.command_line import CommandParser, run_command
+from e1_trl.command_line import CommandParser
 from e1_trl.engines.openai import ServerError, allow_files
 from e1_trl.errors import UserError, user_errors
 from e1_trl.serving.model import Model, ModelArguments
-from e1_trl.serving.request import RefusedError
 from e1_trl.serving.response import Answer, ask
 
 logger = logging.getLogger("e1 serve")
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
-MOST_BODY = 2**24  # bytes of a request
-CONNECTIONS = 2048  # at a time, where the system allows them: two for a request
-GONE = 499  # status in the log for a client that has left
 ANSWERED = ("/v1/chat/completions", "/v1/completions")
 FAULTS_OF_CLIENTS = (400, 404, 413, 422, 429, 501, 503)  # statuses of the server that are passed on, with its message
 # The request of a client that leaves is cancelled. When the proxy stops, answers have 20 seconds: aiohttp waits twice.
 RUNNING: Any = {"handler_cancellation": True, "access_log": None, "shutdown_timeout": 10.0, "print": logger.info}
-RECORD: ContextVar[dict[str, Any]] = ContextVar("record")  # id and description of this task's request
+RECORD: ContextVar[dict[str, Any]] = ContextVar("record")  # id, description and status of this task's request
 
 
 @dataclass(kw_only=True)
@@ -51,16 +45,11 @@ class ServeArguments(ModelArguments):
 
     GROUP: ClassVar[str] = "clients"
 
-    upstream: Url = option(
-        MISSING, "Address of the vLLM server, as http://host:8000/v1, started with a --reasoning-config.", metavar="URL"
-    )
+    upstream: Url = option(MISSING, "Address of vLLM, as http://host:8000/v1, with a reasoning config.", metavar="URL")
     port: Annotated[int, Within(1, 65_535)] = option(8100, "Port to listen on.")
     host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 listens on all.")
     efforts: list[str] = option(
-        [],
-        "Budgets of `reasoning_effort` in tokens, as low=256+1024. Default: those in budget.json, else 1/4, 1 and 4 "
-        "times the thinking budget.",
-        metavar="EFFORT=BUDGET",
+        [], "Budgets of efforts, as low=256+1024. Default: budget.json's, or 1/4, 1, 4 times.", metavar="EFFORT=BUDGET"
     )
     max_budget: str = option("unlimited", "Largest budget of a request, in tokens, as 4096+1024.", metavar="BUDGET")
     drop: list[str] = option([], "Fields to take out of every request, as tools.", metavar="FIELD")
@@ -91,19 +80,17 @@ class Server:
         known = sent if re.fullmatch(r"[\w.-]{1,128}", sent) else uuid4().hex
         record: dict[str, Any] = {"id": known, "said": "given up"}
         RECORD.set(record)
-        status = 500  # of a bug, whose traceback aiohttp logs
         start = time.monotonic()
         try:
             response = await self._admit(request, handler)
-            status = record.get("failed", response.status)
-        except (RefusedError, ServerError, web.HTTPException) as error:
-            refused = _explain(request, error)
-            status = refused.status
-            response = web.json_response(refused.as_json(), status=status)
+            record.setdefault("status", response.status)
+        except (UserError, web.HTTPException) as error:
+            response = web.json_response(_explain(request, error), status=record["status"])
         except (ConnectionError, asyncio.CancelledError) as error:  # writing to a client may notice that it has left
-            status = GONE
+            record["status"] = 499
             raise asyncio.CancelledError from error
         finally:
+            status = record.get("status", 500)  # of a bug, whose traceback aiohttp logs
             if request.method == "POST" or status >= 400:
                 seconds = time.monotonic() - start
                 said = repr(record["said"])[1:-1]  # without line breaks and half characters of clients
@@ -114,31 +101,32 @@ class Server:
         """Answer a request that names this server and has its key, as all but `/health` and preflights must."""
         if request.method == "OPTIONS" and self.arguments.allow_origins:
             return web.Response(status=204)
-        if request.path == "/health":
-            return await handler(request)
-        host = re.sub(r":\d*$", "", request.host).strip("[]")
-        if self.arguments.host in LOCAL and host not in (*LOCAL, *self.arguments.allow_hosts):
-            raise RefusedError(f"this server is not called {host[:80]!r}; --allow_hosts can name it", 403)
-        sent = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if self.key is not None and not secrets.compare_digest(sent.encode(errors="replace"), self.key.encode()):
-            raise RefusedError("the API key is missing or wrong", 401)
+        if request.path != "/health":
+            host = re.sub(r":\d*$", "", request.host).strip("[]")
+            if self.arguments.host in LOCAL and host not in (*LOCAL, *self.arguments.allow_hosts):
+                raise web.HTTPForbidden(text=f"this server is not called {host[:80]!r}; --allow_hosts can name it")
+            sent = request.headers.get("Authorization", "").removeprefix("Bearer ")
+            if self.key is not None and not secrets.compare_digest(sent.encode(errors="replace"), self.key.encode()):
+                raise web.HTTPUnauthorized(text="the API key is missing or wrong")
         return await handler(request)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer a chat or a text with both budgets."""
         if request.content_type != "application/json":  # which a page of another origin cannot send unasked
-            raise RefusedError("the Content-Type must be application/json", 415)
+            raise web.HTTPUnsupportedMediaType(text="the Content-Type must be application/json")
         try:
             body = json.loads(await request.read())
         except (ValueError, RecursionError) as error:
-            raise RefusedError(f"the body is not JSON: {error}") from error
+            raise UserError(f"the body is not JSON: {error}") from error
         async with ask(self.model, body, request.path.removeprefix("/v1/"), RECORD.get()["id"]) as answer:
             try:
-                if answer.asked.stream:
+                if answer.asked.body.get("stream"):
                     return await self._stream(request, answer)
                 return web.json_response(await answer.whole())
             finally:
-                RECORD.get()["said"] = answer.summary()
+                ends = ", ".join(choice.end or "given up" for choice in answer.choices)
+                tokens = " + ".join(map(str, answer.parts))  # of thinking, forced close and solution
+                RECORD.get()["said"] = f"{answer.asked.budget}, {ends}, {tokens} tokens"
 
     async def _stream(self, request: web.Request, answer: Answer) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
@@ -147,15 +135,13 @@ class Server:
             async for event in answer.read():
                 await response.write(f"data: {json.dumps(event)}\n\n".encode())
         except ServerError as error:
-            refused = _explain(request, error)
-            RECORD.get()["failed"] = refused.status
-            await response.write(f"data: {json.dumps(refused.as_json())}\n\n".encode())
+            await response.write(f"data: {json.dumps(_explain(request, error))}\n\n".encode())
         await response.write(b"data: [DONE]\n\n")
         return response
 
     async def health(self, request: web.Request) -> web.Response:
         """Answer if the server does."""
-        await self.model.tokenize({"prompt": "?"})
+        await self.model.upstream.context()
         return web.Response()
 
     async def models(self, request: web.Request) -> web.Response:
@@ -170,21 +156,24 @@ class Server:
         return web.json_response({"object": "list", "data": [{"id": each, **entry} for each in names]})
 
 
-def _explain(request: web.Request, error: RefusedError | ServerError | web.HTTPException) -> RefusedError:
+def _explain(request: web.Request, error: UserError | web.HTTPException) -> dict[str, Any]:
     """Return what a client is told of an error; what a failing server says may hold addresses and others' prompts."""
-    if isinstance(error, ServerError) and error.status in FAULTS_OF_CLIENTS and error.said:
-        error = RefusedError(error.said, error.status)
+    said = str(error)
+    status = getattr(error, "status", 400)
+    if isinstance(error, web.HTTPException):
+        said = str(error.text)
+        if said.startswith(f"{status}: "):  # aiohttp's own, for a path or method without a handler
+            said = f"{request.method} {request.path} is no route; there are {', '.join(ANSWERED)}, /v1/models, /health"
+    elif isinstance(error, ServerError) and error.said and status in FAULTS_OF_CLIENTS:
+        said = error.said
     elif isinstance(error, ServerError):
-        logger.warning("the server failed, with status %s: %s", error.status, error)
+        logger.warning("the server failed, with status %s: %s", status, error)
         how = {None: "does not answer", 200: "broke off its answer"}
-        what = how.get(error.status, f"answered with status {error.status}")
-        error = RefusedError(f"the server behind this proxy {what}", 502)
-    elif isinstance(error, web.HTTPException):
-        known = ", ".join([*ANSWERED, "/v1/models", "/health"])
-        where = f"{request.method} {request.path} is no route; there are {known}"
-        error = RefusedError(where if error.status in (404, 405) else str(error.text), error.status)
-    RECORD.get()["said"] = str(error)
-    return error
+        said = f"the server behind this proxy {how.get(status, f'answered with status {status}')}"
+        status = 502
+    RECORD.get().update(said=said, status=status)
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    return {"error": {"message": said, "type": kind, "param": None, "code": status}}
 
 
 def make_parser() -> CommandParser:
@@ -214,26 +203,16 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 async def make_app(arguments: ServeArguments, key: str | None) -> web.Application:
     """Find the model and its server, and make the application, or raise a `UserError`; clients must send the `key`."""
-    efforts = {}
-    for each in arguments.efforts:
-        word, _, budget = each.partition("=")
-        try:
-            efforts[word] = Effort.read(budget)
-        except UserError as error:
-            raise UserError(f"--efforts {each} must read EFFORT=BUDGET, as low=256+1024: {error}") from error
-    allow_files(CONNECTIONS)
+    parts = (each.partition("=") for each in arguments.efforts)
+    efforts = {word: Effort.read(budget or word) for word, _, budget in parts}
+    allow_files(2048)  # connections, two for a request
     model = await Model.connect(arguments, efforts, most=Budget.parse(arguments.max_budget), drop=arguments.drop)
     told = ", ".join(f"{word} {effort.budget}" for word, effort in model.presets.efforts.items())
-    logger.info("%s at %s; reasoning_effort: %s", arguments.name, model.presets.default, told)
+    logger.info("%s at %s; reasoning_effort: %s", model.presets.name, model.presets.default, told)
     server = Server(model, arguments, key)
-    app = web.Application(client_max_size=MOST_BODY, middlewares=[server.log])
-    app.router.add_routes([web.post(path, server.answer) for path in ANSWERED])
+    app = web.Application(client_max_size=2**24, middlewares=[server.log])
+    app.router.add_routes([web.get("/health", server.health), *(web.post(path, server.answer) for path in ANSWERED)])
     app.router.add_routes([web.get(path, server.models) for path in ("/v1/models", "/v1/models/{name:.+}")])
-    app.router.add_routes([web.get("/health", server.health)])
     app.on_response_prepare.append(server.add_headers)
     app.on_cleanup.append(lambda app: model.upstream.close())
     return app
-
-
-if __name__ == "__main__":
-    run_command("e1 serve", main)

@@ -1,37 +1,33 @@
 """`e1 chat`: talk to a model in a terminal, with a budget that can be changed between two questions.
 
-    e1 chat --model ORG/E1 --upstream http://node7:8000/v1 --budget 256+256
-    e1 chat --model runs/nano/e1 -- --max-model-len 8192    # starts vLLM, with these options, while the chat lasts
-
 The thinking is dim, and a forced close is marked. `/budget 64+256` changes the budget, `/clear` clears the
 conversation, Ctrl-C ends an answer, and Ctrl-D the chat.
 """
 
 import asyncio
 import os
+import readline  # noqa: F401 (gives the input arrows and a history)
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 
 from rich.console import Console
 
 from e1_trl.budget import Budget
-from e1_trl.command_line import CommandParser, run_command
+from e1_trl.command_line import CommandParser
 from e1_trl.engines.engine import CPU_CACHE
 from e1_trl.errors import UserError
 from e1_trl.ports import free_port
+from e1_trl.processes import handle_ends
 from e1_trl.serving.model import Model, ModelArguments, read_model
 from e1_trl.serving.response import ask
 
-with suppress(ImportError):  # arrows and history where a terminal has them
-    import readline  # noqa: F401
-
 # Control characters, which a terminal would obey if a model wrote them.
 CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
-ON_CPUS = ("--enforce-eager", "--no-enable-chunked-prefill")  # starts faster; see docs/internals.md for the second
+NOTE = "italic cyan"
 
 
 @contextmanager
@@ -39,14 +35,14 @@ def start_server(arguments: ModelArguments, options: Sequence[str]) -> Iterator[
     """Start a vLLM server of the model with further options, and yield its address; its errors go to the terminal."""
     from torch.cuda import is_available
 
-    from e1_trl.processes import handle_ends
-
-    *_, config = read_model(arguments)  # raises in front of half a minute of starting
+    presets, _, config = read_model(arguments)  # raises in front of half a minute of starting
     Console().print("starting vLLM; half a minute for a small model, minutes for a large one", style="dim")
     port = free_port()
     line = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", arguments.model]
-    line += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", arguments.name]
-    line += ["--uvicorn-log-level", "error", "--reasoning-config", config, *(() if is_available() else ON_CPUS)]
+    line += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", presets.name]
+    line += ["--uvicorn-log-level", "error", "--reasoning-config", config]
+    # Starts faster; see docs/internals.md for the second.
+    line += [] if is_available() else ["--enforce-eager", "--no-enable-chunked-prefill"]
     line += ["--revision", arguments.revision] if arguments.revision else []
     line += [*(["--trust-remote-code"] if arguments.trust_remote_code else []), *options]
     # On a CPU vLLM would take nearly all memory for its cache, and refuse to start where that is not free.
@@ -85,37 +81,32 @@ class Chat:
             elif command == "/budget":
                 self._budget = Budget.parse(rest.strip())
             elif command.startswith("/"):
-                self._note(f"/budget 256+256 changes the budget {self._budget}, /clear; Ctrl-D ends")
+                self._print(f"/budget 256+256 changes the budget {self._budget}, /clear; Ctrl-D ends\n", NOTE)
             elif command:
                 await self._answer(line)
         except UserError as error:
-            self._note(str(error))
+            self._print(f"{error}\n", NOTE)
 
     async def _answer(self, question: str) -> None:
         messages = [*self._messages, {"role": "user", "content": question}]
         asked = {"model": f"{self._model.presets.name}@{self._budget}", "messages": messages, "stream": True}
         solution = ""
-        has_ended = False
+        end: str | None = None  # of the thinking
         async with ask(self._model, asked, "chat/completions") as answer:
             async for event in answer.read():
                 (part,) = event["choices"]
                 self._print(part["delta"].get("reasoning") or "", "dim")
-                if "thinking_end" in part and not has_ended:  # the last event has it again
-                    has_ended = True
-                    forced = f" ‖{self._model.close.marker.text}‖" if part["thinking_end"] == "forced" else ""
-                    self._print(forced + "\n", "bold yellow")
+                if end is None and (end := part.get("thinking_end")):
+                    self._print(f" ‖{self._model.close.marker.text}‖\n" if end == "forced" else "\n", "bold yellow")
                 solution += part["delta"].get("content") or ""
                 self._print(part["delta"].get("content") or "")
         self._messages = [*messages, {"role": "assistant", "content": solution}]
         thinking, _, solved = answer.parts
         cut = ", truncated" if part["finish_reason"] == "length" else ""
-        self._note(f"\n{part['thinking_end']}, {thinking} + {solved} tokens{cut} of {self._budget}")
+        self._print(f"\n{end}, {thinking} + {solved} tokens{cut} of {self._budget}\n", NOTE)
 
     def _print(self, text: str, style: str = "") -> None:
         self._console.print(text.translate(CONTROL), style=style, end="", markup=False, highlight=False, soft_wrap=True)
-
-    def _note(self, text: str) -> None:
-        self._print(text + "\n", "italic cyan")
 
 
 def make_parser() -> CommandParser:
@@ -135,26 +126,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     console = Console(emoji=False)  # `:x:` is the model's
     words = list(sys.argv[1:] if argv is None else argv)
     own = words.index("--") if "--" in words else len(words)
-    try:
-        arguments = make_parser().read(ModelArguments, words[:own])
-        with ExitStack() as stack:
-            if arguments.upstream is None:
-                arguments.upstream = stack.enter_context(start_server(arguments, words[own + 1 :]))
-            elif words[own:]:
-                raise UserError(f"{words[own]} begins options of a vLLM that is started, and --upstream names one")
-            runner = stack.enter_context(asyncio.Runner())
-            model = runner.run(Model.connect(arguments))
-            chat = Chat(model, console)
-            while True:
-                try:
-                    runner.run(chat.say(console.input("[bold]> [/bold]")))
-                except KeyboardInterrupt:
-                    console.print()
-                except EOFError:
-                    return runner.run(model.upstream.close())
-    except KeyboardInterrupt:  # in front of the first question
-        sys.exit(130)
-
-
-if __name__ == "__main__":
-    run_command("e1 chat", main)
+    arguments = make_parser().read(ModelArguments, words[:own])
+    with ExitStack() as stack:
+        if arguments.upstream is None:
+            arguments.upstream = stack.enter_context(start_server(arguments, words[own + 1 :]))
+        elif words[own:]:
+            raise UserError(f"{words[own]} begins options of a vLLM that is started, and --upstream names one")
+        runner = stack.enter_context(asyncio.Runner())
+        model = runner.run(Model.connect(arguments))
+        chat = Chat(model, console)
+        while True:
+            try:
+                runner.run(chat.say(console.input("[bold]> [/bold]")))
+            except KeyboardInterrupt:
+                console.print()
+            except EOFError:
+                return runner.run(model.upstream.close())

@@ -1,11 +1,10 @@
 """A model behind a vLLM server: its budgets, and the limits that vLLM keeps in one request for both parts.
 
 vLLM counts a thinking from its opener, also what the prompt holds of it, and forces the close. So a request asks for
-the thinking budget and what the prompt holds after the opener, and for at most all tokens of the answer. The answer's
-token ids say how the thinking ended, and the solution is cut after its own budget.
+the thinking budget and what the prompt holds after the opener, and for at most all tokens of the answer, whose token
+ids say how the thinking ended. The solution is cut after its own budget.
 """
 
-import asyncio
 import json
 import shlex
 from collections.abc import Mapping, Sequence
@@ -20,9 +19,9 @@ from e1_trl.checkpoints.efforts import make_efforts
 from e1_trl.command_line import json_object
 from e1_trl.engines.engine import end_ids
 from e1_trl.engines.openai import CONNECTING, RETURNED, Client, ServerError
-from e1_trl.errors import UserError, one_line, user_errors
+from e1_trl.errors import UserError, one_line
 from e1_trl.marker import MARKER, OPENERS, Marker, PromptState
-from e1_trl.serving.request import BudgetPresets, ParsedRequest, RefusedError
+from e1_trl.serving.request import BudgetPresets, ParsedRequest
 
 Part = dict[str, Any]  # of a request or an answer
 PROBED = 8  # tokens of a thinking that a server is tried with
@@ -38,28 +37,19 @@ class ModelArguments:
     budget: str | None = option(None, "Budget in tokens, as 256+256. Default: that of budget.json.", metavar="BUDGET")
     marker: str | None = option(None, "Text that ends the thinking. Default: that in budget.json, else the model's.")
     forced_text: str | None = option(
-        None,
-        "Text that vLLM was told to append when the thinking budget runs out. Default: the forced text in "
-        "budget.json, else the marker.",
+        None, "Text that vLLM appends when the thinking budget runs out. Default: that in budget.json, else the marker."
     )
     upstream: Url | None = option(
-        None, "Address of a vLLM server that samples from the model. Default: a server is started.", metavar="URL"
+        None, "Address of a vLLM server of the model. Default: one is started.", metavar="URL"
     )
     served_model_name: str | None = option(None, "Name of the model, at the server and for clients. Default: `model`.")
     sampling: str = option("{}", 'Sampling parameters for requests that set none, as {"top_k": 20}.', metavar="JSON")
     revision: str | None = option(None, "Branch, tag or commit of a model on the Hub. Default: main.")
     trust_remote_code: bool = option(False, "Run the code that comes with a model.")
 
-    @property
-    def name(self) -> str:
-        """The model's name, at the server and for clients."""
-        return self.served_model_name or self.model
-
 
 def read_model(arguments: ModelArguments) -> tuple[BudgetPresets, Marker, str]:
     """Read a model's budgets, its marker, and vLLM's `--reasoning-config`; raise a `UserError` if it lacks one."""
-    from transformers import AutoTokenizer
-
     trained = BudgetInfo.find(arguments.model, arguments.revision)
     text = arguments.marker
     forced = arguments.forced_text
@@ -73,20 +63,17 @@ def read_model(arguments: ModelArguments) -> tuple[BudgetPresets, Marker, str]:
     else:
         raise UserError(f"{arguments.model} has no {FILE}; name a budget, as --budget 1024+1024")
     checkpoint = Checkpoint.find(arguments.model, arguments.revision)
-    code = arguments.trust_remote_code
-    with user_errors(f"the model {arguments.model}", OSError, ValueError):
-        tokenizer = AutoTokenizer.from_pretrained(**checkpoint.tokenizer, trust_remote_code=code, mistral_format=False)
+    tokenizer = checkpoint.load_tokenizer(arguments.trust_remote_code)
     marker = Marker.from_tokenizer(tokenizer, text, forced)
     if not marker.opener:  # of a marker of one's own; vLLM counts from an opener in any case
         opener_ids = tuple(tokenizer.encode(OPENERS[MARKER], add_special_tokens=False))
         marker = replace(marker, opener=OPENERS[MARKER], opener_ids=opener_ids)
-    marker.check(end_ids(checkpoint.model, checkpoint.model_revision, tokenizer, code))
-    template = tokenizer.chat_template or ""
+    marker.check(end_ids(checkpoint.model, checkpoint.model_revision, tokenizer, arguments.trust_remote_code))
     presets = BudgetPresets(
-        name=arguments.name,
+        name=arguments.served_model_name or arguments.model,
         default=budget,
         efforts={} if trained is None else trained.efforts,
-        template="\n".join(template.values()) if isinstance(template, dict) else template,
+        template=str(tokenizer.chat_template or ""),
         # As in evaluation, whatever the model's generation config says.
         sampling={"repetition_penalty": 1.0, **json_object("sampling", arguments.sampling)},
     )
@@ -101,7 +88,6 @@ class Limits:
     state: PromptState  # in which the prompts leave the thinking
     thinking: int
     forced_ids: tuple[int, ...]
-    solution: int | None  # None where only `fields` bounds it
     fields: Mapping[str, Any]  # for vLLM
     prompts: tuple[int, ...] = ()  # lengths
 
@@ -117,40 +103,26 @@ class Model:
 
     @classmethod
     async def connect(cls, arguments: ModelArguments, efforts: Mapping[str, Effort] = {}, **more: Any) -> "Model":
-        """Find a model and its server; `efforts` and `more` are presets that replace the model's.
-
-        Raises:
-            UserError: one of them is missing or unusable, or the server keeps no thinking budget.
-        """
+        """Find a model and its server, or raise a `UserError`; `efforts` and `more` replace presets of the model."""
         known, marker, config = read_model(arguments)
         presets = replace(known, **more)
         default = presets.default
         presets.check_size(default)
-        upstream = Client(str(arguments.upstream), arguments.name, "E1_UPSTREAM_API_KEY", direct=True)
+        upstream = Client(str(arguments.upstream), known.name, "E1_UPSTREAM_API_KEY", direct=True)
         try:
             context = await upstream.context(f" --reasoning-config {shlex.quote(config)}")
-            if context is None:
-                raise UserError(f"{upstream.base_url} names no max_model_len of the model, as vLLM does; start vLLM")
-            close = ThinkingClose(marker, context)
-            if default.longest_prompt(close) < 1:
-                raise UserError(f"the budget {default} does not fit the server's context of {context} tokens")
             excess = await check_server(upstream, marker, config)
+            close = ThinkingClose(marker, context or 0)
+            if default.longest_prompt(close) < 1:
+                raise UserError(f"the budget {default} does not fit the server's context, max_model_len {context}")
         except UserError:
             await upstream.close()
             raise
-        left = context * 3 // 4 - (default.solution or 1) - close.forced_after(None)
+        left = close.context * 3 // 4 - (default.solution or 1) - close.forced_after(None)
         bounds = (max(default.thinking or 0, left), presets.most.thinking)
         most = min(each for each in bounds if each is not None)
         made = make_efforts(efforts or presets.efforts, default, presets.template, most)
         return cls(upstream, close, replace(presets, efforts=made), excess)
-
-    async def tokenize(self, body: Mapping[str, Any]) -> list[int]:
-        """Let the server make the token ids of a prompt; raise as `Client.ask`."""
-        try:
-            async with asyncio.timeout(CONNECTING):
-                return (await self.upstream.ask("../tokenize", body))["tokens"]  # beside /v1
-        except TimeoutError as error:
-            raise ServerError(f"{self.upstream.base_url} tokenizes nothing within {CONNECTING:.0f} s") from error
 
     async def limit(self, asked: ParsedRequest) -> Limits:
         """Let the server tokenize the prompts of a request, and find the limits of its answers, or refuse it.
@@ -160,23 +132,37 @@ class Model:
         """
         marker = self.close.marker
         prompts = await self._read_prompts(asked.body)
-        variables = asked.body.get("chat_template_kwargs", {})
         fields: Part = {}
         if asked.budget.thinking == 0 and {*map(marker.state_of, prompts)} == {PromptState.NOTHING}:
-            if "messages" in asked.body and "enable_thinking" not in variables:
-                fields = {"chat_template_kwargs": {**variables, "enable_thinking": False}}
-            elif "messages" not in asked.body and all(last_index(each, marker.ids) < 0 for each in prompts):
+            may_close = len(marker.forced_ids) == marker.close_tokens
+            if "messages" in asked.body:
+                told = asked.body.get("chat_template_kwargs", {})
+                fields = {"chat_template_kwargs": {"enable_thinking": False, **told}}
+            elif may_close and all(last_index(each, marker.ids) < 0 for each in prompts):
                 fields = {"prompt": [[*each, *marker.empty_ids] for each in prompts]}
-            closed = await self._read_prompts({**asked.body, **fields})
-            if marker.state_of(closed[0]) is PromptState.CLOSED:
-                prompts = closed
-            else:
-                fields = {}
+            prompts = await self._read_prompts({**asked.body, **fields})
+        (state, begun), *others = {*map(self._read_thinking, prompts)}
+        if others:
+            raise UserError("the prompts hold different parts of a thinking; send them one by one")
         sizes = tuple(map(len, prompts))
-        first, *others = (self._limit_one(each, max(sizes), asked.budget) for each in prompts)
-        if any(each != first for each in others):
-            raise RefusedError("the prompts hold different parts of a thinking; send them one by one")
-        return replace(first, fields={**first.fields, **fields}, prompts=sizes)
+        thinking = 0
+        forced: tuple[int, ...] = ()
+        if state is not PromptState.CLOSED:
+            thinking = asked.budget.thinking_limit(max(sizes), self.close)
+            forced = marker.forced_ids
+            uncounted = self.excess if state is PromptState.OPENED else len(marker.opener_ids)
+            kept = max(0, thinking - uncounted)
+            fields["thinking_token_budget"] = kept + begun
+            if state is PromptState.OPENED:
+                thinking *= kept > 0  # a budget as small cannot be kept, so there is no thinking
+            elif thinking:
+                thinking = max(thinking, uncounted)  # the opener is sampled whole
+            else:
+                forced = marker.empty_ids or forced
+        most = None if asked.budget.solution is None else thinking + len(forced) + asked.budget.solution
+        bounds = (self.close.context - max(sizes), asked.budget.total, most)
+        fields["max_tokens"] = min(each for each in bounds if each is not None)
+        return Limits(state, thinking, forced, fields, sizes)
 
     async def _read_prompts(self, body: Part) -> list[list[int]]:
         """Return the token ids of all prompts, each of which leaves some of the context, or refuse them."""
@@ -186,44 +172,24 @@ class Model:
         prompts = []
         for each in [prompt] if is_one else prompt:
             if "messages" in body or isinstance(each, str):
-                each = await self.tokenize({**body, "prompt": each})
+                each = (await self.upstream.ask("../tokenize", {**body, "prompt": each}, CONNECTING))["tokens"]
             if not isinstance(each, list) or {*map(type, each)} != {int} or not 0 <= min(each) <= max(each) < 2**31:
-                raise RefusedError("prompt must be a text, the token ids of one, or a list of these")
+                raise UserError("prompt must be a text, the token ids of one, or a list of these")
             if len(each) >= context:  # in front of work that grows with it
-                raise RefusedError(f"the prompt has {len(each)} tokens, and the context of the model {context}")
+                raise UserError(f"the prompt has {len(each)} tokens, and the context of the model {context}")
             prompts.append(each)
         return prompts
 
-    def _limit_one(self, prompt_ids: Sequence[int], longest: int, budget: Budget) -> Limits:
-        """Find the limits of the answer to one of several prompts, the longest of which has `longest` tokens."""
+    def _read_thinking(self, prompt_ids: Sequence[int]) -> tuple[PromptState, int]:
+        """Return in which state a prompt leaves the thinking, and how many tokens of it it holds."""
         marker = self.close.marker
         state = marker.state_of(prompt_ids)
-        thinking = 0
-        forced: tuple[int, ...] = ()
-        fields = {}
-        if state is not PromptState.CLOSED:
-            try:
-                thinking = budget.thinking_limit(longest, self.close)
-            except UserError as error:
-                raise RefusedError(str(error).partition(": ")[0]) from error
-            forced = marker.forced_ids
-            if state is PromptState.OPENED:
-                opened = last_index(prompt_ids, marker.opener_ids)
-                if opened < 0 or last_index(prompt_ids[opened:], marker.ids) >= 0:
-                    raise RefusedError(f"the prompt merges {marker.opener!r} with what is beside it: vLLM misses it")
-                kept = max(0, thinking - self.excess)
-                thinking = thinking if kept else 0  # a budget as small cannot be kept, so there is no thinking
-                fields["thinking_token_budget"] = kept + len(prompt_ids) - opened - len(marker.opener_ids)
-            else:  # the model opens it, which are tokens of its thinking
-                fields["thinking_token_budget"] = max(0, thinking - len(marker.opener_ids))
-                if thinking:
-                    thinking = max(thinking, len(marker.opener_ids))  # the opener is sampled whole
-                else:
-                    forced = marker.empty_ids or forced
-        most = None if budget.solution is None else thinking + len(forced) + budget.solution
-        bounds = (self.close.context - longest, budget.total, most)
-        fields["max_tokens"] = min(each for each in bounds if each is not None)
-        return Limits(state, thinking, forced, budget.solution, fields)
+        if state is not PromptState.OPENED:
+            return state, 0
+        opened = last_index(prompt_ids, marker.opener_ids)
+        if opened < 0 or last_index(prompt_ids[opened:], marker.ids) >= 0:
+            raise UserError(f"the prompt merges {marker.opener!r} with what is beside it: vLLM misses it")
+        return state, len(prompt_ids) - opened - len(marker.opener_ids)
 
 
 def last_index(ids: Sequence[int], part: Sequence[int]) -> int:
@@ -233,34 +199,22 @@ def last_index(ids: Sequence[int], part: Sequence[int]) -> int:
 
 
 async def check_server(upstream: Client, marker: Marker, config: str) -> int:
-    """Check that a server closes a thinking with the text that this model's is closed with.
-
-    Returns:
-        The tokens that it lets a thinking have beyond its budget. vLLM 0.31 does so where the prompt holds an opener of
-        several tokens: from the second step it counts from the opener's last token, as if all of it came then.
-
-    Raises:
-        UserError: it does not, or takes only the forced text for a close.
-    """
+    """Check that a server ends a thinking as this model's is ended, by itself and by force; return `Model.excess`."""
     forced = marker.forced_ids
     many = 8 * marker.ids  # a prompt of one token or two ends vLLM's CPU engine in bfloat16
-    prompts = [(*many, *marker.opener_ids), (*marker.opener_ids, *many)]
-    asked: Part = {"prompt": prompts, "temperature": 0, "thinking_token_budget": 0, "max_tokens": len(forced)}
+    asked: Part = {"prompt": [(*many, *marker.opener_ids), (*marker.opener_ids, *many)], "temperature": 0, **RETURNED}
+    asked |= {"ignore_eos": True, "logit_bias": {str(marker.ids[0]): -100}}  # the model ends nothing by itself
+    asked |= {"thinking_token_budget": PROBED, "max_tokens": PROBED + len(marker.opener_ids) + len(forced)}
     restart = f"start vLLM with --reasoning-config {shlex.quote(config)}"
     try:
-        answer = await upstream.ask("completions", {**asked, **RETURNED})
+        answer = await upstream.ask("completions", asked)
     except ServerError as error:
         raise UserError(f"{upstream.base_url} keeps no thinking budget ({one_line(error)}); {restart}") from error
-    closes = [tuple(choice.get("token_ids") or ()) == forced for choice in answer["choices"]]
-    if not closes[0]:
+    places = [last_index(choice.get("token_ids") or (), forced) for choice in answer["choices"]]
+    if places[0] < 0:
         raise UserError(f"{upstream.base_url} does not close a thinking as this model's is closed; {restart}")
-    if closes[-1] and forced != marker.ids:
-        v2 = "start vLLM with VLLM_USE_V2_MODEL_RUNNER=1, on a GPU, and with --reasoning-parser NAME, "
-        v2 += "or take the marker as forced text"
+    if places[-1] >= 0 and forced != marker.ids:
+        v2 = "start it with VLLM_USE_V2_MODEL_RUNNER=1, on a GPU, and with --reasoning-parser NAME, or force the marker"
         raise UserError(f"{upstream.base_url} takes only the forced text for a close of the thinking; {v2}")
-    if len(marker.opener_ids) == 1:
-        return 0
-    long = {"max_tokens": PROBED + len(marker.opener_ids) + len(forced), "thinking_token_budget": PROBED}
-    never = {"ignore_eos": True, "logit_bias": {str(marker.ids[0]): -100}}  # the model ends nothing by itself
-    answer = await upstream.ask("completions", {**asked, **long, **never, "prompt": prompts[0], **RETURNED})
-    return max(0, last_index(answer["choices"][0]["token_ids"], forced) - PROBED)
+    # From the second step on, vLLM 0.31 counts from the last token of an opener of several, as if all came then.
+    return max(0, places[0] - PROBED)

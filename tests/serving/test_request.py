@@ -3,12 +3,14 @@
 from typing import Any
 
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import Effort
-from e1_trl.serving.request import BudgetPresets, ParsedRequest, RefusedError, parse_request
+from e1_trl.errors import UserError
+from e1_trl.serving.request import BudgetPresets, ParsedRequest, parse_request
 
 EFFORTS = {
     "none": Effort(Budget(0, 40), {"enable_thinking": False}),
@@ -105,59 +107,62 @@ def test_an_effort_that_a_template_is_told_is_told_to_vllm_too() -> None:
 
 
 def test_a_refusal_lists_no_effort_that_is_refused() -> None:
-    with pytest.raises(RefusedError, match=r"'low'; it must be one of none$"):
+    with pytest.raises(UserError, match=r"'low'; it must be one of none$"):
         ask(BudgetPresets("ORG/E1", Budget(None, 8), {"none": Effort(Budget(0, 8))}), reasoning_effort="low")
 
 
 @pytest.mark.parametrize(
-    ("fields", "status", "message"),
+    ("fields", "message"),
     [
-        ({"documents": [{"text": "a"}]}, 400, "documents is not served with budgets"),
-        ({"messages": [{"role": "function", "content": "a"}]}, 400, "the role 'function'"),
-        ({"thinking_budget": 7, "thinking_token_budget": 8}, 400, "thinking_budget is 7, thinking_token_budget is 8"),
-        ({"reasoning_effort": "none", "thinking_budget": 7}, 400, "budget is 7, reasoning_effort.none is 0; send one"),
-        ({"reasoning_effort": "none", "model": "ORG/E1@12+34"}, 400, "model.thinking is 12, reasoning_effort.none is"),
-        ({"thinking": {"type": "disabled", "budget_tokens": 7}}, 400, "thinking.budget_tokens is 7, reasoning_effort"),
-        ({"max_tokens": 7, "max_completion_tokens": 8}, 400, "max_completion_tokens is 8"),
-        ({"reasoning_effort": "low", "reasoning": {"effort": "high"}}, 400, "reasoning.effort is 'high'"),
-        ({"model": "ORG/E1@12+34", "solution_budget": 35}, 400, "model.solution is 34; send one of them"),
-        ({"reasoning_effort": ["low"]}, 400, "reasoning_effort is \\['low'\\]"),
-        ({"reasoning_effort": "turbo"}, 400, "it must be one of none, low, high$"),
-        ({"reasoning": "low"}, 400, "reasoning is 'low'; it must be a JSON object"),
-        ({"thinkng_budget": 7}, 400, "thinkng_budget is an unknown field; did you mean one of .*, thinking_budget"),
-        ({"chat_template_kwargs": {"thinking_budget": 7}}, 400, "chat_template_kwargs is .* and no budget"),
-        ({"chat_template_kwargs": 3}, 400, "chat_template_kwargs is 3"),
-        ({"max_tokens": 80, "solution_budget": 90}, 400, "max_tokens is 80, and 0 \\+ 1 \\+ 90 tokens of"),
-        ({"max_tokens": 46, "model": "ORG/E1@12+34"}, 400, "max_tokens is 46, and 12 \\+ 1 \\+ 34 tokens of"),
-        ({"max_tokens": 90, "thinking_budget": 89}, 400, "max_tokens is 90, and 89 \\+ 1 \\+ 1 tokens of"),
-        ({"thinking_budget": 501}, 400, "the thinking budget is 501 tokens; it must be 500 or less"),
-        ({"solution_budget": 201}, 400, "the solution budget is 201 tokens; it must be 200 or less"),
-        ({"thinking_budget": "unlimited"}, 400, "the thinking budget is unlimited tokens"),
-        ({"thinking_budget": -2}, 400, "thinking_budget is -2"),
-        ({"thinking_budget": "7"}, 400, "thinking_budget is '7'"),
-        ({"solution_budget": 0}, 400, "solution_budget is 0"),
-        ({"max_tokens": True}, 400, "max_tokens is True"),
-        ({"model": "ORG/E1@x"}, 404, "the model's name: budget 'x'"),
-        ({"model": "ORG/OTHER"}, 404, "'ORG/OTHER' is not served; ORG/E1 and ORG/E1@THINKING\\+SOLUTION are"),
-        ({"model": ["ORG/E1"]}, 404, "is not served"),
-        ({"messages": [{"role": "judge", "content": "a"}]}, 400, "the role 'judge'; it must be one of system, dev"),
-        ({"messages": ["a"]}, 400, "the role None"),
-        ({"stop": [""]}, 400, "stop is"),
-        ({"model": "ORG/E1@" + "9" * 5000 + "+8"}, 404, "is neither a number of tokens nor"),
-        ({"prompt": "a", "echo": True}, 400, "echo is not served with budgets; ask vLLM itself"),
-        ({"truncate_prompt_tokens": -1}, 400, "truncate_prompt_tokens is not served"),
-        ({"use_beam_search": True}, 400, "use_beam_search is not served with budgets"),
-        ({"include_reasoning": False, "prompt": "a"}, 400, "the text of a completion holds"),
+        ({"documents": [{"text": "a"}]}, "documents is not served with budgets"),
+        ({"messages": [{"role": "function", "content": "a"}]}, "the role 'function'"),
+        ({"thinking_budget": 7, "thinking_token_budget": 8}, "thinking_budget is 7, thinking_token_budget is 8"),
+        ({"reasoning_effort": "none", "thinking_budget": 7}, "budget is 7, reasoning_effort.none is 0; send one"),
+        ({"reasoning_effort": "none", "model": "ORG/E1@12+34"}, "model.thinking is 12, reasoning_effort.none is"),
+        ({"thinking": {"type": "disabled", "budget_tokens": 7}}, "thinking.budget_tokens is 7, reasoning_effort"),
+        ({"max_tokens": 7, "max_completion_tokens": 8}, "max_completion_tokens is 8"),
+        ({"reasoning_effort": "low", "reasoning": {"effort": "high"}}, "reasoning.effort is 'high'"),
+        ({"model": "ORG/E1@12+34", "solution_budget": 35}, "model.solution is 34; send one of them"),
+        ({"reasoning_effort": ["low"]}, "reasoning_effort is \\['low'\\]"),
+        ({"reasoning_effort": "turbo"}, "it must be one of none, low, high$"),
+        ({"reasoning": "low"}, "reasoning is 'low'; it must be a JSON object"),
+        ({"thinkng_budget": 7}, "thinkng_budget is an unknown field; did you mean one of .*, thinking_budget"),
+        ({"chat_template_kwargs": {"thinking_budget": 7}}, "chat_template_kwargs is .* and no budget"),
+        ({"chat_template_kwargs": 3}, "chat_template_kwargs is 3"),
+        ({"max_tokens": 80, "solution_budget": 90}, "max_tokens is 80, and 0 \\+ 1 \\+ 90 tokens of"),
+        ({"max_tokens": 46, "model": "ORG/E1@12+34"}, "max_tokens is 46, and 12 \\+ 1 \\+ 34 tokens of"),
+        ({"max_tokens": 90, "thinking_budget": 89}, "max_tokens is 90, and 89 \\+ 1 \\+ 1 tokens of"),
+        ({"thinking_budget": 501}, r"the budget is 501\+40; at most 500\+200 is allowed"),
+        ({"solution_budget": 201}, r"the budget is 100\+201; at most 500\+200 is allowed"),
+        ({"thinking_budget": "unlimited"}, r"the budget is unlimited\+40; at most"),
+        ({"thinking_budget": -2}, "thinking_budget is -2"),
+        ({"thinking_budget": "7"}, "thinking_budget is '7'"),
+        ({"solution_budget": 0}, "solution_budget is 0"),
+        ({"max_tokens": True}, "max_tokens is True"),
+        ({"model": "ORG/E1@x"}, "budget 'x' must read"),
+        ({"messages": [{"role": "judge", "content": "a"}]}, "the role 'judge'; it must be one of system, dev"),
+        ({"messages": ["a"]}, "the role None"),
+        ({"stop": [""]}, "stop is"),
+        ({"model": "ORG/E1@" + "9" * 5000 + "+8"}, "is neither a number of tokens nor"),
+        ({"prompt": "a", "echo": True}, "echo is not served with budgets; ask vLLM itself"),
+        ({"truncate_prompt_tokens": -1}, "truncate_prompt_tokens is not served"),
+        ({"use_beam_search": True}, "use_beam_search is not served with budgets"),
+        ({"include_reasoning": False, "prompt": "a"}, "the text of a completion holds"),
     ],
 )
-def test_what_contradicts_itself_or_would_be_ignored_is_refused(
-    fields: dict[str, Any], status: int, message: str
-) -> None:
-    with pytest.raises(RefusedError, match=message) as error:
+def test_what_contradicts_itself_or_would_be_ignored_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
         ask(**fields)
-    assert error.value.status == status and "\n" not in str(error.value)
-    with pytest.raises(RefusedError, match="JSON object"):
+    assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match="JSON object"):
         parse_request([], PRESETS, 1)
+
+
+@pytest.mark.parametrize("name", ["ORG/OTHER", ["ORG/E1"]])
+def test_another_model_is_not_found(name: Any) -> None:
+    with pytest.raises(web.HTTPNotFound) as error:
+        ask(model=name)
+    assert error.value.text == f"the model {name!r} is not served; ORG/E1[@THINKING+SOLUTION] is"
 
 
 @given(
@@ -174,7 +179,7 @@ def test_max_tokens_bounds_both_parts_and_leaves_the_solution_some(
     assert without.thinking is not None and without.solution is not None
     try:
         budget = ask(**fields, max_tokens=most).budget
-    except RefusedError:
+    except UserError:
         assert (thinking or 0) + 1 + (solution or 1) > most
         return
     assert budget.total == most and budget.thinking is not None and budget.solution == without.solution
@@ -188,19 +193,20 @@ def test_what_asks_for_no_budget_passes_to_vllm() -> None:
     tools = [{"type": "function", "function": {"name": "f"}}]
     sent = {"tools": tools, "tool_choice": "auto", "response_format": {"type": "json_object"}, "n": 2, "logprobs": True}
     sent |= {"seed": 3, "temperature": 0, "a field of 2027": 1, "ignore_eos": False, "chat_template_kwargs": {"x": 1}}
-    assert ask(**sent).body == {"top_k": 20, "messages": MESSAGES, **sent}
+    own = {"model": "ORG/E1", "messages": MESSAGES, "top_k": 20}
+    assert ask(**sent).body == {**own, **sent}
     # Empty values ask for nothing, and vLLM refuses some of them; without tools it refuses their choice.
     empty = {"tools": [], "functions": [], "stop": "", "logit_bias": {}, "suffix": "", "seed": None}
-    assert ask(**empty, tool_choice="auto", seen=3).body == {"temperature": 0.6, "top_k": 20, "messages": MESSAGES}
+    assert ask(**empty, tool_choice="auto", seen=3).body == {"temperature": 0.6, **own}
     assert "reasoning_effort" not in ask(reasoning_effort="high", thinking={"type": "disabled"}).body
     assert ask(echo=False, prompt_logprobs=None).body["echo"] is False
     thought = [{"role": "assistant", "reasoning_content": "a"}]
     assert ask(messages=thought).body["messages"] == [{"role": "assistant", "reasoning": "a"}]  # as vLLM renames it
-    asked = ask(stop="\n", stream=True, stream_options={"include_usage": True}, include_reasoning=False)
+    asked = ask(stop="\n", include_reasoning=False)
     preset = BudgetPresets("ORG/E1", Budget(8, 8), {}, sampling={"stop": ["a"], "max_tokens": 9})
     assert (ask(preset).stop, ask(preset).budget.total, "stop" in ask(preset).body) == (["a"], 9, False)
-    assert asked.stop == ["\n"] and asked.stream and asked.include_usage and asked.hides_thinking
-    assert ask(reasoning={"exclude": True}).hides_thinking and not ask().hides_thinking and not ask().stream
+    assert asked.stop == ["\n"] and asked.hides_thinking
+    assert ask(reasoning={"exclude": True}).hides_thinking and not ask().hides_thinking
 
 
 def test_a_developer_is_the_system_where_the_template_knows_no_developer() -> None:

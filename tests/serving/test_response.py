@@ -1,6 +1,7 @@
 """Tokens of an answer are counted as a rollout counts them, and what may become a stop text is held back."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -13,7 +14,7 @@ from e1_trl.marker import Marker, PromptState
 from e1_trl.rollout import Rollout, Segment, Stop
 from e1_trl.serving.model import Limits
 from e1_trl.serving.request import ParsedRequest
-from e1_trl.serving.response import Choice, TokenCount, hold_back, join
+from e1_trl.serving.response import Choice, hold_back, join
 
 OPENER = (4,)
 MARKERS = (((5,), (5,)), ((6, 7), (6, 7)), ((6, 7), (8, 6, 7, 9)), ((5,), (5, 9, 9)))
@@ -30,7 +31,7 @@ def decode(ids: Sequence[int], **_: Any) -> str:
     return "".join({3: "\n", 4: "<o>"}.get(token, "x") for token in ids)
 
 
-def graded(count: TokenCount) -> list[int]:
+def graded(count: Choice) -> list[int]:
     return count.ids[count.thinking + count.close :]
 
 
@@ -62,7 +63,7 @@ def test_tokens_are_counted_as_a_rollout_counts_them(
     while (request := rollout.request) is not None:
         rollout.receive(sampled(source, request.max_tokens, marker.ids if request.stop_at_marker else None))
     expected = rollout.completion
-    count = TokenCount(Limits(PromptState.OPENED, thinking, marker.forced_ids, solution, {}), marker)
+    count = choice_of("opened", thinking, solution, marker)
     ids = [*expected.token_ids.tolist(), *tokens]  # which go on, as vLLM's may
     ids = ids if expected.truncated else expected.token_ids.tolist()
     whole = list(ids)
@@ -76,28 +77,36 @@ def test_tokens_are_counted_as_a_rollout_counts_them(
     assert graded(count) == expected.graded_ids and count.is_full == (count.parts[2] == solution)
 
 
-def test_a_thinking_that_the_model_opens_or_the_prompt_closed_is_counted() -> None:
-    marker = marker_of((5,), (5,))
-
-    def counted(state: PromptState, thinking: int, forced: tuple[int, ...], ids: list[int]) -> tuple[Any, ...]:
-        count = TokenCount(Limits(state, thinking, forced, 3, {}), marker)
-        count.add(ids)
+@pytest.mark.parametrize(
+    ("state", "thinking", "forced", "ids", "expected"),
+    [
+        ("nothing", 0, (4, 5), [4, 5, 2, 1], ("forced", 0, 2, [2, 1])),
+        ("nothing", 3, (5,), [4, 2, 2, 5, 1], ("forced", 3, 1, [1])),
+        ("nothing", 9, (5,), [4, 2, 5, 2, 1], ("closed", 3, 0, [2, 1])),
+        ("nothing", 9, (5,), [2, 2, 1], ("none", 0, 0, [2, 2, 1])),
+        ("nothing", 9, (5,), [2, 4, 5, 2, 2], ("none", 0, 0, [2, 4, 5])),  # its budget is a solution's
+        ("nothing", 3, (5,), [3, 3, 4, 2, 2, 5, 1], ("forced", 5, 1, [1])),  # behind blanks
+        ("nothing", 9, (5,), [3, 3, 2, 1], ("none", 0, 0, [3, 3, 2])),
+        ("closed", 0, (), [2, 5, 2, 2, 2], ("prompt", 0, 0, [2, 5, 2])),
+        ("opened", 9, (5,), [2, 2], (None, 2, 0, [])),  # as far as a client came that has left
+        # By vLLM's second model runner, where the first forces 6, 7 after the 6.
+        ("opened", 3, (6, 7), [2, 2, 6, 7, 2], ("forced", 3, 1, [2])),
+    ],
+)
+def test_a_thinking_is_counted_from_where_it_is_opened_to_where_it_is_closed(
+    state: str, thinking: int, forced: tuple[int, ...], ids: list[int], expected: tuple[Any, ...]
+) -> None:
+    marker = marker_of(*MARKERS[1 if 6 in forced else 0])
+    asked = ParsedRequest(Budget(thinking, 3), None, {})
+    count = Choice(Limits(PromptState(state), thinking, forced, {}), marker, asked)
+    count.add(ids)
+    if expected[0] is not None:
         count.finish("stop")
-        return count.end, count.thinking, count.forced, graded(count)
-
-    nothing = PromptState.NOTHING
-    assert counted(nothing, 0, (4, 5), [4, 5, 2, 1]) == ("forced", 0, 2, [2, 1])
-    assert counted(nothing, 3, (5,), [4, 2, 2, 5, 1]) == ("forced", 3, 1, [1])
-    assert counted(nothing, 9, (5,), [4, 2, 5, 2, 1]) == ("closed", 3, 0, [2, 1])
-    assert counted(nothing, 9, (5,), [2, 2, 1]) == ("none", 0, 0, [2, 2, 1])
-    assert counted(nothing, 9, (5,), [2, 4, 5, 2, 2]) == ("none", 0, 0, [2, 4, 5])  # its budget is a solution's
-    assert counted(nothing, 3, (5,), [3, 3, 4, 2, 2, 5, 1]) == ("forced", 5, 1, [1])  # behind blanks
-    assert counted(nothing, 9, (5,), [3, 3, 2, 1]) == ("none", 0, 0, [3, 3, 2])
-    assert counted(PromptState.CLOSED, 0, (), [2, 5, 2, 2, 2]) == ("prompt", 0, 0, [2, 5, 2])
+    assert (count.end, count.thinking, count.forced, graded(count)) == expected
 
 
 TEXTS = {4: "<t>", 5: "</t>", 6: "", 20: "a", 21: "b", 22: "c", 23: "d", 30: "\n", 31: "box{", 32: "Wait"}
-TEXTS |= {40: "</", 41: "t>", 50: "\ud83e", 51: "\udebf"}  # two halves of a character
+TEXTS |= {40: "</", 41: "t>", 42: "<", 43: "t>", 50: "\ud83e", 51: "\udebf"}  # two halves of a character
 
 
 def spell(ids: Sequence[int], **_: Any) -> str:
@@ -105,11 +114,28 @@ def spell(ids: Sequence[int], **_: Any) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def shown(state: PromptState, ids: list[int], forced: list[int], close: int, sizes: list[int], parsed: bool) -> Any:
+TAGGED = Marker("</t>", (5,), (5,), 1, "<t>", (4,), (), spell)
+
+
+def choice_of(
+    state: str = "opened", thinking: int = 8, solution: int = 3, marker: Marker = TAGGED, stop: Sequence[str] = ()
+) -> Choice:
+    asked = ParsedRequest(Budget(thinking, solution), None, {}, stop)
+    return Choice(Limits(PromptState(state), thinking, marker.forced_ids, {}), marker, asked)
+
+
+def told(choice: Choice, token_ids: list[int], **delta: Any) -> dict[str, Any]:
+    """Return how a choice tells an event."""
+    part = {"index": 0, "delta": delta, "token_ids": token_ids}
+    choice.take(part)
+    return part
+
+
+def shown(state: str, ids: list[int], forced: list[int], close: int, sizes: list[int], parsed: bool) -> Any:
     """Return how vLLM's answer of these tokens is told where the first `sizes` of them end events, at 3+3."""
     marker = Marker("</t>", (close,), tuple(forced), forced.index(close) + 1, "<t>", (4,), (), spell)
-    choice = Choice(Limits(state, 3, marker.forced_ids, 3, {}), marker, ParsedRequest(Budget(3, 3), None, "m", {}))
-    told = ["", ""]
+    choice = choice_of(state, 3, 3, marker)
+    texts = ["", ""]
     for start, end in pairwise([0, *sizes]):
         # vLLM holds back half a character; its parser drops the marker, and takes what is behind for the content.
         whole = [spell(ids[:place]).rstrip("\ufffd") for place in (start, end)]
@@ -123,8 +149,8 @@ def shown(state: PromptState, ids: list[int], forced: list[int], close: int, siz
             part["finish_reason"] = "stop"
         if not choice.done:
             choice.take(part)
-            told = [old + (delta.get(name) or "") for old, name in zip(told, ("reasoning", "content"), strict=True)]
-    return *told, choice.count.end
+            texts = [old + (delta.get(name) or "") for old, name in zip(texts, ("reasoning", "content"), strict=True)]
+    return *texts, choice.end
 
 
 @pytest.mark.parametrize(
@@ -149,21 +175,7 @@ def test_tokens_that_come_together_are_told_as_those_that_come_alone(
 ) -> None:
     inner = range(1, len(ids))
     for ends in (each for size in range(len(ids)) for each in combinations(inner, size)):
-        told = shown(PromptState(state), ids, forced, close, [*ends, len(ids)], parsed)
-        assert told == expected, ends
-
-
-def test_tokens_of_a_thinking_that_goes_on_are_its_own() -> None:
-    count = TokenCount(Limits(PromptState.OPENED, 9, (5,), 3, {}), marker_of((5,), (5,)))
-    count.add([2, 2, 2])  # as far as a client came that has left
-    assert count.parts == (3, 0, 0) and graded(count) == []
-
-
-def test_a_close_that_vllm_completes_is_forced() -> None:
-    marker = marker_of((6, 7), (6, 7))
-    count = TokenCount(Limits(PromptState.OPENED, 3, (6, 7), 3, {}), marker)
-    count.add([2, 2, 6, 7, 2])  # by vLLM's second model runner, where the first forces 6, 7 after the 6
-    assert (count.end, count.thinking, count.forced, graded(count)) == ("forced", 3, 1, [2])
+        assert shown(state, ids, forced, close, [*ends, len(ids)], parsed) == expected, ends
 
 
 @given(st.text(alphabet="ab", max_size=8), st.lists(st.text(alphabet="ab", min_size=1, max_size=3), max_size=2))
@@ -175,11 +187,23 @@ def test_what_may_become_a_word_is_held_back(text: str, words: list[str]) -> Non
 
 
 def test_an_answer_ends_at_the_first_of_its_stop_texts() -> None:
-    marker = Marker("</t>", (5,), (5,), 1, "<t>", (4,), (), spell)
-    asked = ParsedRequest(Budget(0, 9), None, "m", {}, stop=("c", "b"))
-    part = {"index": 0, "delta": {"content": "abcd"}, "token_ids": [20, 21, 22, 23]}
-    Choice(Limits(PromptState.CLOSED, 0, (), 9, {}), marker, asked).take(part)
+    part = told(choice_of("closed", 0, 9, stop=("c", "b")), [20, 21, 22, 23], content="abcd")
     assert (part["delta"], part["stop_reason"]) == ({"content": "a"}, "b")
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([([42], "<"), ([43], "t>"), ([20], "a"), ([5], "</t>"), ([21], "b")], ("a", "b")),
+        ([([42], "<"), ([20], "a"), ([21], "b")], ("", "<ab")),
+    ],
+)
+def test_text_that_may_become_an_opener_is_held_back(
+    events: list[tuple[list[int], str]], expected: tuple[str, str]
+) -> None:
+    choice = choice_of("nothing", 8, 8, replace(TAGGED, opener_ids=(42, 43)))
+    deltas = [told(choice, ids, content=text)["delta"] for ids, text in events]
+    assert tuple("".join(delta.get(name) or "" for delta in deltas) for name in ("reasoning", "content")) == expected
 
 
 def test_parts_of_an_answer_become_one() -> None:
@@ -204,43 +228,30 @@ def test_a_blank_that_the_tokenizer_leaves_out_stays_in_front_of_a_solution(size
     def decode(ids: Sequence[int], **_: Any) -> str:
         return "".join({7: "a", 5: "</t>", 8: " b"}[token] for token in ids).removeprefix(" ")
 
-    marker = Marker("</t>", (5,), (5,), 1, "<t>", (4,), (), decode)
-    limits = Limits(PromptState.OPENED, 8, (5,), 8, {})
-    choice = Choice(limits, marker, ParsedRequest(Budget(8, 8), None, "m", {}))
+    choice = choice_of("opened", 8, 8, replace(TAGGED, decode=decode))
     texts = ["a", "</t>", " b"]
-    told = ""
+    solution = ""
     for start, end in pairwise([0, *sizes]):
-        part = {"index": 0, "delta": {"content": "".join(texts[start:end])}, "token_ids": [7, 5, 8][start:end]}
-        choice.take(part)
-        told += part["delta"].get("content") or ""
-    assert told == " b"
+        part = told(choice, [7, 5, 8][start:end], content="".join(texts[start:end]))
+        solution += part["delta"].get("content") or ""
+    assert solution == " b"
 
 
-def test_a_tool_that_is_called_from_inside_the_thinking_ends_it() -> None:
-    marker = Marker("</t>", (5,), (5,), 1, "<t>", (4,), (), spell)
-    call = {"index": 0, "function": {"name": "f", "arguments": "{}"}}
-    for state, end, tokens in ((PromptState.OPENED, "closed", (1, 0, 3)), (PromptState.CLOSED, "prompt", (0, 0, 4))):
-        choice = Choice(Limits(state, 8, (5,), 3, {}), marker, ParsedRequest(Budget(8, 3), None, "m", {}))
-        first = {"index": 0, "delta": {"reasoning": "a"}, "token_ids": [20]}
-        choice.take(first)
-        last = {"index": 0, "delta": {"tool_calls": [call]}, "token_ids": [21, 22, 23]}
-        choice.take(last)
-        assert (first.get("thinking_end"), last["thinking_end"]) == ("prompt" if end == "prompt" else None, end)
-        assert last["finish_reason"] == "length" and choice.count.parts == (*tokens[:2], 3)
+@pytest.mark.parametrize(
+    ("state", "before", "end", "parts"),
+    [("opened", None, "closed", (1, 0, 3)), ("closed", "prompt", "prompt", (0, 0, 3))],
+)
+def test_a_tool_that_is_called_from_inside_the_thinking_ends_it(
+    state: str, before: str | None, end: str, parts: tuple[int, ...]
+) -> None:
+    choice = choice_of(state)
+    assert told(choice, [20], reasoning="a").get("thinking_end") == before
+    last = told(choice, [21, 22, 23], tool_calls=[{"index": 0, "function": {"name": "f", "arguments": "{}"}}])
+    assert (last["thinking_end"], last["finish_reason"], choice.parts) == (end, "length", parts)
 
 
 def test_a_tool_call_within_the_budget_takes_no_text_beyond_it_along() -> None:
-    marker = Marker("</t>", (5,), (5,), 1, "<t>", (4,), (), spell)
-    limits = Limits(PromptState.OPENED, 8, (5,), 3, {})
-    choice = Choice(limits, marker, ParsedRequest(Budget(8, 3), None, "m", {}))
-    events = [
-        {"content": "a</t>", "ids": [20, 5]},
-        {"content": None, "ids": [31]},
-        {"content": "bcd", "ids": [21, 22, 23]},
-    ]
-    told = ""
-    for event in events:
-        part = {"index": 0, "delta": {"content": event["content"]}, "token_ids": event["ids"]}
-        choice.take(part)
-        told += part["delta"].get("content") or ""
-    assert (told, choice.done) == ("bc", True)
+    choice = choice_of()
+    events = [("a</t>", [20, 5]), (None, [31]), ("bcd", [21, 22, 23])]
+    assert [told(choice, ids, content=text)["delta"]["content"] for text, ids in events] == ["", "", "bc"]
+    assert choice.done

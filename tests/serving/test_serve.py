@@ -351,7 +351,7 @@ def test_a_chat_remembers_marks_and_changes_its_budget(
     line = ["--upstream", str(server.base_url), "--model", str(model), "--served_model_name", "nano"]
     sampling = json.dumps({"temperature": 0, "stop": [";"]})  # thoughts have it, and it must not end them
     done = subprocess.run(
-        [sys.executable, "-m", "e1_trl.serving.chat", *line, "--sampling", sampling],
+        [sys.executable, "-m", "e1_trl.cli", "chat", *line, "--sampling", sampling],
         input=said, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "Unclosed" not in done.stderr
@@ -371,7 +371,7 @@ def test_a_chat_remembers_marks_and_changes_its_budget(
 def test_a_chat_starts_a_server_of_its_own(problems: list[str]) -> None:
     line = ["--model", str(BASE), "--budget", "8+4", "--", "--max-model-len", "40"]  # a prompt of 30 does not fit
     done = subprocess.run(
-        [sys.executable, "-m", "e1_trl.serving.chat", *line], input=f"{problems[1]}\na=7;b=a-2;c=b+2;d=c+6;d?;e=1;e?\n",
+        [sys.executable, "-m", "e1_trl.cli", "chat", *line], input=f"{problems[1]}\na=7;b=a-2;c=b+2;d=c+6;d?;e=1;e?\n",
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0 and "starting vLLM" in done.stdout and "of 8+4" in done.stdout, done.stderr
