@@ -45,5 +45,5 @@ def test_a_third_kind_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 )
 def test_what_is_no_kind_is_refused_in_one_line(grader: str, expected: str) -> None:
     with pytest.raises(ValueError, match=expected) as error:
-        ProblemArguments(grader=grader)
+        _ = ProblemArguments(grader=grader).answer_type
     assert "\n" not in str(error.value)
