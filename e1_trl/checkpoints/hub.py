@@ -26,8 +26,10 @@ def keep_from_the_hub(output_dir: Path) -> None:
     go to the Hub by TRL's `log_completions_hub_repo`.
     """
     tables = output_dir / "_completions"
-    tables.mkdir(parents=True, exist_ok=True)
     link = output_dir / "completions"
+    if link.is_dir() and not link.is_symlink():  # TRL makes it with its trainer
+        link.rename(tables)
+    tables.mkdir(parents=True, exist_ok=True)
     if not link.is_symlink():
         link.symlink_to(tables.name)
 

@@ -82,7 +82,10 @@ def test_what_an_earlier_model_left_goes_as_the_next_is_uploaded(hub: Hub, tmp_p
         push(tmp_path, "someone/e1", None)
 
 
-def test_tables_of_completions_stay_out_of_an_upload(tmp_path: Path) -> None:
+@pytest.mark.parametrize("made", [False, True])
+def test_tables_of_completions_stay_out_of_an_upload(tmp_path: Path, made: bool) -> None:
+    if made:  # by TRL, in front of a script's `write_cards`
+        (tmp_path / "completions").mkdir()
     for _ in range(2):  # a second time as a run is resumed
         keep_from_the_hub(tmp_path)
         assert (tmp_path / "completions").resolve() == tmp_path / "_completions"
