@@ -37,6 +37,8 @@ def run_command(name: str, command: Callable[[], None]) -> None:
             # stops the others, which wait for that.
             time.sleep(OTHERS_WAIT)
         sys.exit(f"{name}: {one_line(error)}")
+    except KeyboardInterrupt:
+        sys.exit(130)  # a shell's status for Ctrl-C
 
 
 def json_object(name: str, text: str) -> dict[str, Any]:

@@ -49,6 +49,15 @@ def test_what_the_user_can_fix_is_one_line_and_a_traceback_on_demand(monkeypatch
         cli.main(["plan", "nothing"])
 
 
+def test_ctrl_c_ends_a_command_without_a_traceback() -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as raised:
+        run_command("e1 chat", interrupted)
+    assert raised.value.code == 130
+
+
 def test_another_process_waits_for_the_first_to_say_what_is_wrong(tmp_path: Path) -> None:
     code = (
         "import e1_trl.command_line as line\nimport e1_trl.errors as errors\nline.OTHERS_WAIT = 0.5\n"
