@@ -30,6 +30,10 @@ def locked(folder: Path) -> Iterator[None]:
             fcntl.flock(in_use, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise StoreError(f"another process evaluates into {folder}; wait for it, or name another folder") from error
+        except OSError as error:  # ENOLCK, ENOSYS
+            raise StoreError(
+                f"{folder} lies on a file system without locks ({error.strerror}); name a folder on another one"
+            ) from error
         yield
 
 

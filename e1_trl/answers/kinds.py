@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, Self, cast
 
 from e1_trl.answers.arguments import GradingArguments
 from e1_trl.answers.grade import PROGRAM_FAULTS, Grader, Outcome, Trial
@@ -172,11 +173,29 @@ def kind_of(grader: str) -> AnswerType:
 def make_grader(arguments: GradingArguments, workers: int) -> Grader:
     """Make the grader that the arguments name, with this many processes."""
     grader = arguments.answer_type.grader(arguments, workers)
-    if arguments.grader not in KINDS:  # the version changes with the module's file, or with all files of a package
-        file = Path(str(sys.modules[arguments.grader].__file__))
-        files = sorted(file.parent.rglob("*.py")) if file.name == "__init__.py" else [file]
-        hashed = hashlib.sha256(b"".join(each.read_bytes() for each in files)).hexdigest()
-        own = type(grader)
-        versioned = type(own.__name__, (own,), {"version": f"{grader.version}, {hashed[:16]}"})
-        object.__setattr__(grader, "__class__", versioned)
-    return grader
+    return grader if arguments.grader in KINDS else cast(Grader, _OfModule(grader, sys.modules[arguments.grader]))
+
+
+class _OfModule:
+    """Grader of a user's module, whose version also changes with the module's file, or with all files of a package.
+
+    Its own version must change with anything else that it imports.
+    """
+
+    def __init__(self, grader: Grader, module: ModuleType):
+        file = Path(str(module.__file__))
+        hashed = hashlib.sha256()
+        for each in sorted(file.parent.rglob("*.py")) if hasattr(module, "__path__") else [file]:
+            hashed.update(each.read_bytes())
+        self._grader = grader
+        self.version = f"{grader.version}, {hashed.hexdigest()[:16]}"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grader, name)
+
+    def __enter__(self) -> Self:
+        self._grader.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._grader.__exit__(*error)

@@ -53,9 +53,12 @@ def free_space(folder: Path) -> tuple[int, Path]:
 
 def lack_of_disk(taken: Memory, output: Path) -> str:
     """Say how much more disk a run needs than is free, with a remedy; empty if it fits."""
-    found = [*output.glob("checkpoint-*/trainer_state.json")]  # which is written last; of a run that is resumed
-    needed = max(0, taken.setup.checkpoints - len(found)) * taken.checkpoint + taken.model
-    if needed <= (free := free_space(output)[0]):
+    found = [*output.glob("checkpoint-*")]  # of a run that is resumed
+    whole = [each for each in found if (each / "trainer_state.json").exists()]  # which is written last
+    needed = max(0, taken.setup.checkpoints - len(whole)) * taken.checkpoint + taken.model
+    broken = [file for each in found if each not in whole for file in each.rglob("*")]  # which is written again
+    free = free_space(output)[0] + sum(file.stat().st_size for file in broken)
+    if needed <= free:
         return ""
     return (
         f"output_dir {output} needs {gb(needed)} more for {taken.setup.checkpoints} checkpoints of "

@@ -192,14 +192,17 @@ def join(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     sampled differently.
     """
     table = pd.concat([own.assign(**{EVALUATION: at}) for at, own in enumerate(tables)], ignore_index=True)
-    for name, own in table.groupby("model", sort=False)["conditions"]:
-        first, *others = map(Conditions.from_text, own.unique())
-        found = [each for other in others for each in (*first.unlike(other), *first.engines_unlike(other))]
-        if unlike := [each for each in found if each in SAMPLED_BY.union(first.options)]:
-            raise UserError(
-                f"the evaluations of {name!r} differ in {unlike[0].replace('_', ' ')}; evaluate one with another "
-                "--name, or leave it out"
-            )
+    s1 = table[table["method"].str.startswith("s1")]  # the methods with options
+    for rows in (table, s1):
+        for name, own in rows.groupby("model", sort=False)["conditions"]:
+            first, *others = map(Conditions.from_text, own.unique())
+            compared = SAMPLED_BY.union(first.options if rows is s1 else ())
+            found = [each for other in others for each in (*first.unlike(other), *first.engines_unlike(other))]
+            if unlike := [each for each in found if each in compared]:
+                raise UserError(
+                    f"the evaluations of {name!r} differ in {unlike[0].replace('_', ' ')}; evaluate one with another "
+                    "--name, or leave it out"
+                )
     for name in ("benchmark", "grader"):
         if len(found := table[name].unique()) > 1:
             raise UserError(f"a report is on one {name}, and these answers are of {', '.join(found)}; evaluate alike")

@@ -143,6 +143,8 @@ class Schedule:
         try:
             if not all(each is None or (type(each) is int and each >= 0) for each in schedule.values):
                 raise ValueError("its argument must hold numbers of tokens")
+            if function is stages and not all(type(start) is int and start >= 0 for start in schedule.argument):
+                raise ValueError("stages begin at optimizer steps")
             if schedule.forks < 1:
                 raise ValueError("a thought has one fork or more")
             schedule.at(RolloutKey(0, (True, 0, 1), identity(""), 0, fork=schedule.forks - 1))

@@ -93,20 +93,34 @@ def generation_of(args: GRPOConfig) -> tuple[int, Fraction]:
     return args.generation_batch_size, Fraction(args.generation_batch_size * args.num_iterations, rows)
 
 
-class TokenLimit(TrainerCallback):
+class TokenLimit(TrainerCallback, ExportableState):
     """Ends a training at the first logged step by which `tokens` were generated; `None` is no limit.
 
-    As at `max_steps`, an evaluation and a checkpoint follow if their strategy is `steps`; by epochs they follow anyway.
-    A finished training that resumes ends at once, at `max_steps` too, which Transformers compares only after a step.
+    Budgets change the cost of a step, so trainings are compared by tokens. As at `max_steps`, an evaluation and a
+    checkpoint follow if their strategy is `steps`; by epochs they follow anyway. A finished training that resumes ends
+    at once, at `max_steps` too, which Transformers compares only after a step. With another generation batch it is
+    refused, since logged means would be counted by the wrong one.
     """
 
     def __init__(self, tokens: int | None):
         self.tokens = tokens
+        self.generation = ""
+
+    def state(self) -> dict[str, Any]:
+        """Return the size of a generation, which Transformers saves."""
+        return {"args": {"tokens": self.tokens}, "attributes": {"generation": self.generation}}
 
     def _is_reached(self, args: GRPOConfig, state: TrainerState) -> bool:
         return self.tokens is not None and generated_tokens(state.log_history, *generation_of(args)) >= self.tokens
 
     def on_train_begin(self, args: GRPOConfig, state: TrainerState, control: Any, **_: Any) -> None:
+        rollouts, steps = generation_of(args)
+        self.generation = f"{rollouts} rollouts for {steps} steps"
+        saved = state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).get("generation")
+        if self.tokens is not None and state.global_step and saved not in (None, "", self.generation):
+            raise UserError(f"max_generated_tokens counts generations of {saved}; this run has {self.generation}")
+        self.generation = saved or self.generation  # the first stays, if one without a limit follows
+        state.stateful_callbacks[type(self).__name__] = self.state()
         control.should_training_stop |= state.global_step >= state.max_steps or self._is_reached(args, state)
 
     def on_log(self, args: GRPOConfig, state: TrainerState, control: Any, **_: Any) -> None:

@@ -87,6 +87,10 @@ class E1Config(BudgetedTraining, GRPOConfig):
         if os.environ.get("WORLD_SIZE", "1") == "1" and not _is_set("ACCELERATE_USE_DEEPSPEED"):
             self.ddp_backend: str | None = None  # Transformers would ask for the size of a group that does not exist
         super().__post_init__()
+        if self.fp16 and self.device.type == "cpu":  # Accelerate would train in fp32, without a word
+            raise UserError("fp16 is true, and only GPUs compute in it; set fp16 to false, and bf16 as well")
+        if self.restore_callback_states_from_checkpoint:
+            raise UserError("restore_callback_states_from_checkpoint would replace our callbacks; remove it")
         if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage >= 1:
             settings = self.deepspeed_plugin.deepspeed_config
             settings.setdefault("communication_data_type", "fp32")

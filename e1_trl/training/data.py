@@ -86,6 +86,8 @@ def read_split(
     name = script_args.dataset_name
     config = script_args.dataset_config
     if not mixture.datasets:
+        if mixture.test_split_size is not None:
+            raise UserError("test_split_size splits what stands under datasets; name the dataset there, or remove it")
         if name is None:
             raise UserError("the recipe must name a dataset (dataset_name, or several under datasets)")
         return load_problems(name, split, script_args, config, need_answers)
@@ -118,6 +120,8 @@ def with_targets(dataset: Dataset, target: Any, words: str | None, seed: int) ->
         raise UserError(
             f"target is {target!r} and target_prompt {words!r}; set both, the second with {{target}} in it, or neither"
         )
+    if "target" in dataset.column_names:
+        raise UserError("the dataset has a column 'target'; rename it, or remove the recipe's target")
     schedule = Schedule.parse("target", target)
     wanted = f"target is {target!r}; it must be a number of tokens, or one drawn for each problem"
     try:

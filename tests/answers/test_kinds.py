@@ -1,12 +1,14 @@
 """A kind of answer of one's own: the module in docs/extend.md, named as the grader."""
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
 from datasets import Dataset
 
+from e1_trl.answers.arguments import GradingArguments
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.kinds import make_grader
 from e1_trl.problems.arguments import ProblemArguments
@@ -33,6 +35,20 @@ def test_a_third_kind_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert before.startswith("letters 2, ") and make_grader(arguments, workers=1).version == before
     (tmp_path / "letters.py").write_text((tmp_path / "letters.py").read_text().replace("A-J", "A-E"))
     assert make_grader(arguments, workers=1).version != before, "what is graded by the old file would be kept"
+
+
+def test_a_version_of_a_graders_instance_changes_with_its_file_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    found = set()
+    for answer in "ab":
+        lines = ("from dataclasses import dataclass", "@dataclass(slots=True)", "class Own:", "    version: str = '1'")
+        kind = f"from types import SimpleNamespace\nKIND = SimpleNamespace(grader=lambda *_: Own())  # {answer}"
+        (tmp_path / f"own_{answer}.py").write_text("\n".join((*lines, kind)))
+        monkeypatch.setattr(GradingArguments, "answer_type", import_module(f"own_{answer}").KIND)
+        found.add(make_grader(GradingArguments(grader=f"own_{answer}"), workers=1).version)
+    assert len(found) == 2 and all(each.startswith("1, ") for each in found)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from e1_trl.report.conditions import Conditions
 from e1_trl.rollout import Segment, Stop
 
 AT = ("--budgets", "16+16")
+WRONG_BIASES = ('{"1": -101}', '{"-1": 1}', '{"1": "x"}', '{"1": true}')
 
 
 def prepared(data: Path, output: Path, *more: object) -> Prepared:
@@ -79,6 +80,7 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(
         ("samples is 4, which are all the same at temperature 0", (*nano, "--samples", 4, "--temperature", 0)),
         ("logit_bias is 'x', which is not JSON", (*nano, "--logit_bias", "x")),
         ('logit_bias is {"Wait": -100}; expected token ids', (*nano, "--logit_bias", '{"Wait": -100}')),
+        *((f"logit_bias is {text}; expected token ids", (*nano, "--logit_bias", text)) for text in WRONG_BIASES),
         ("logit_bias names the token 99; the vocabulary has ", (*nano, "--logit_bias", '{"99": -100}')),
         ("--livecodebench needs --benchmark livecodebench", (*nano, "--livecodebench", "v5")),
         ("livecodebench is .*; it must be like v5", ("--benchmark", "livecodebench", "--livecodebench", "v5")),

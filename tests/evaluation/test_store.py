@@ -1,5 +1,7 @@
 """Samples on disk: nothing finished is lost, nothing is mixed, and damage stays where it is."""
 
+import errno
+import fcntl
 import json
 import resource
 import shutil
@@ -123,11 +125,17 @@ def test_a_full_disk_is_one_line_and_loses_nothing_written(tmp_path: Path) -> No
     assert {place[0] for place in segments(tmp_path)} == {0, 1}
 
 
-def test_a_folder_in_use_is_refused_to_a_second_run(tmp_path: Path) -> None:
+def test_a_folder_in_use_is_refused_to_a_second_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Store.open(tmp_path, SETTINGS):
         refused("another process evaluates into", tmp_path)
     with Store.open(tmp_path, SETTINGS):
         pass
+
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    refused(r"file system without locks \(No locks available\); name a folder on another", tmp_path)
 
 
 def test_the_goals_that_have_been_reached_are_remembered_in_order(tmp_path: Path) -> None:

@@ -511,6 +511,9 @@ def test_a_training_whose_checkpoints_the_disk_cannot_hold_is_refused_at_its_sta
     (output / "checkpoint-40").mkdir()  # which a full disk cut short
     free(88.8e9)
     assert "needs 88.9 GB more" in verdict(args, model, None, skip=True)
+    with (output / "checkpoint-40" / "optimizer.pt").open("wb") as file:
+        file.truncate(2 * 10**8)
+    assert verdict(args, model, None, skip=False) == ""
 
 
 def test_a_training_on_cpus_needs_the_disk_and_its_dry_run_does_not(

@@ -44,6 +44,9 @@ def test_a_budget_of_nothing_or_of_anything_has_no_place_and_two_solution_budget
     (axis,) = pictures.over_budget({"": rows(*(cell(right(1, 2), t, s) for s in (8, 32) for t in (16, 32)))}).axes
     assert [line.get_label() for line in axis.lines] == ["m, 8 to answer", "m, 32 to answer"]
     assert [line.get_linestyle() for line in axis.lines] == ["-", "--"]
+    grown = ((16, 16), (32, 32), (64, 64), (128, 64))  # no grid
+    (axis,) = pictures.over_budget({"": rows(*(cell(right(1, 2), *each) for each in grown))}).axes
+    assert [line.get_label() for line in axis.lines] == ["m"]
     both = rows(*(cell(right(1, 2), t, s, thinking_tokens=t) for s in (8, 32) for t in (16, 32)))
     (axis,) = pictures.over_tokens(both).axes
     drawn = [(line.get_label(), len(line.get_xdata())) for line in axis.lines]

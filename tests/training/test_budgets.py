@@ -145,6 +145,7 @@ def test_nothing_but_a_thought_is_forked(forked: Any) -> None:
         ({"stages": {5: 10}}, "must read as {stages"),
         ({"stages": [10]}, "must read as {stages"),
         ({"stages": {0: 10, "later": 5}}, "must read as {stages"),
+        ({"stages": {0: 10, 0.5: 3}}, "must read as {stages"),
         ({"stair_cosine": [8, None], "period": 5}, "must read as {stair_cosine"),
         ({"stair_cosine": [8, 4], "period": 1}, "must read as {stair_cosine"),
         ({"log_uniform": [64, 8]}, "must read as {log_uniform"),

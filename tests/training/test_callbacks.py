@@ -229,6 +229,19 @@ def seen(caplog: pytest.LogCaptureFixture, gaps: list[float]) -> list[int]:
     return [int(record.getMessage().split(":")[0].removeprefix("step ")) for record in caplog.records]
 
 
+def test_a_limit_of_tokens_is_not_counted_by_another_batch_than_sampled_them() -> None:
+    first = TrainerState(max_steps=9)
+    TokenLimit(500).on_train_begin(arguments(), first, TrainerControl())
+    saved = {"log_history": [{"step": 1, **LOGGED}], "stateful_callbacks": first.stateful_callbacks}
+    TokenLimit(500).on_train_begin(arguments(), TrainerState(global_step=1, max_steps=9, **saved), TrainerControl())
+    other = TrainerState(global_step=1, max_steps=9, **saved)
+    with pytest.raises(UserError, match=r"generations of 8 rollouts for 1 steps; this run has 8 rollouts for 2 steps"):
+        TokenLimit(500).on_train_begin(arguments(iterations=2), other, TrainerControl())
+    TokenLimit(None).on_train_begin(arguments(iterations=2), other, TrainerControl())
+    with pytest.raises(UserError, match="generations of 8 rollouts for 1 steps"):  # also after one without a limit
+        TokenLimit(500).on_train_begin(arguments(iterations=2), other, TrainerControl())
+
+
 def test_a_gap_is_judged_against_the_first_ones_of_its_run_unless_rounding_cannot_explain_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

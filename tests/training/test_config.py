@@ -151,6 +151,7 @@ def test_a_model_brings_its_tokenizer_and_its_context() -> None:
         ({"eval_budgets": ["8+8"], **BEST}, r"is 'eval_reward', and eval_budgets measure eval_budget/8\+8/accuracy$"),
         ({"eval_budgets": ["8+8"], "load_best_model_at_end": True, "eval_strategy": "steps"}, "is 'loss', and"),
         ({**BEST, "eval_strategy": "steps", "eval_steps": 10, "save_steps": 20}, "_steps 10 and save_steps 20: where"),
+        ({"restore_callback_states_from_checkpoint": True}, "would replace our callbacks; remove it"),
         ({"vllm_structured_outputs_regex": "a+"}, "vllm_structured_outputs_regex cannot hold"),
         ({"generation_kwargs": {"top_a": 1, "seed": 5, "max_tokens": 5}}, r"sets \['max_tokens', 'seed'\], which"),
         ({"push_to_hub": True, "model_init_kwargs": {"token": "hf_x"}}, "token is set, and would be uploaded inside"),
@@ -339,6 +340,11 @@ def test_processes_that_would_each_train_alone_are_refused(monkeypatch: pytest.M
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
     with pytest.raises(UserError, match=r"^each of 2 processes would train alone: on CPUs, [^\n]* ddp_backend: gloo$"):
         unset(bf16=False)
+
+
+def test_fp16_on_a_cpu_is_refused_as_it_would_be_fp32() -> None:
+    with pytest.raises(UserError, match=r"^fp16 is true, and only GPUs compute in it"):
+        unset(fp16=True, bf16=False)
 
 
 def test_the_refusal_names_both_files(nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

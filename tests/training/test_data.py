@@ -168,6 +168,7 @@ def test_trls_mixtures_and_its_datasets_with_a_gold_solution_are_read(
         ({"dataset_name": "missing.jsonl"}, {}, "no file missing.jsonl"),
         ({"dataset_name": "a"}, {"datasets": [{"path": "json"}]}, "both datasets and dataset_name; remove one"),
         ({"dataset_config": "a"}, {"datasets": [{"path": "json"}]}, "both datasets and dataset_config; remove one"),
+        ({"dataset_name": "a"}, {"test_split_size": 0.1}, "test_split_size splits what stands under datasets"),
         ({"dataset_name": "a", "eval_benchmark": "aime2024"}, {}, "eval_benchmark is aime2024, but nothing is eval"),
     ],
 )
@@ -245,6 +246,11 @@ NO_TARGETS = [{"stages": {0: 100}}, {"choice": [100, None]}, {"uniform": [100, 2
 def test_a_target_that_cannot_be_told_is_refused(target: Any, words: str | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         with_targets(sums("a=3;a?"), target, words, seed=42)
+
+
+def test_a_column_that_a_target_would_replace_is_refused() -> None:
+    with pytest.raises(UserError, match="the dataset has a column 'target'; rename it"):
+        with_targets(sums("a=3;a?").add_column("target", ["3"]), 100, "{target}", seed=42)
 
 
 def test_a_reward_for_length_is_refused_without_what_it_needs(

@@ -61,6 +61,8 @@ def free_gpus(processes: int) -> Check:
 def space(name: str, folder: Path, needed: int, cure: str) -> Check:
     """Check the free bytes of the file system of a folder, which need not exist."""
     free, there = free_space(folder)
+    if there.is_relative_to(Path.cwd()):  # the page is made to be sent to others
+        there = there.relative_to(Path.cwd())
     return Check(name, free >= needed, f"{gb(free)} free in {there}", f"{gb(needed)}; else {cure}")
 
 
