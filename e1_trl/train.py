@@ -46,7 +46,7 @@ from e1_trl.training.recipe_as_run import E1ScriptArguments, Recipe, fields_of_c
 from e1_trl.training.resumption import check_output, check_same_adapter, find_checkpoint, step_of
 from e1_trl.training.rewards import Accuracy
 from e1_trl.training.trainer import E1Trainer
-from e1_trl.training.validation import Validation
+from e1_trl.training.validation import BestCheckpoint, Validation
 
 MAX_GRADING_WORKERS = 8
 
@@ -144,6 +144,7 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
             trainer.add_callback(
                 Validation(trainer, evaluation, args.evaluation_budgets, recipe.grader, args.eval_samples)
             )
+        trainer.add_callback(BestCheckpoint())
         pinned = {} if recipe.origin.commit is None else {"model_revision": recipe.origin.commit}
         step = 0 if recipe.checkpoint is None else step_of(Path(recipe.checkpoint))
         write_cards(trainer, recipe.origin, {**written, **pinned}, step)

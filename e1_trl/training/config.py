@@ -11,6 +11,7 @@ from typing import Self
 
 from torch.cuda import is_available
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+from transformers.integrations import get_available_reporting_integrations
 from transformers.trainer_utils import HubStrategy, IntervalStrategy, SaveStrategy
 from trl import GRPOConfig
 
@@ -91,6 +92,9 @@ class E1Config(BudgetedTraining, GRPOConfig):
             raise UserError("fp16 is true, and only GPUs compute in it; set fp16 to false, and bf16 as well")
         if self.restore_callback_states_from_checkpoint:
             raise UserError("restore_callback_states_from_checkpoint would replace our callbacks; remove it")
+        installed = get_available_reporting_integrations()
+        if absent := [name for name in self.report_to if name not in installed]:  # Transformers says it after loading
+            raise UserError(f"report_to names {absent[0]!r}, which is not installed; pip install {absent[0]}")
         if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage >= 1:
             settings = self.deepspeed_plugin.deepspeed_config
             settings.setdefault("communication_data_type", "fp32")

@@ -4,16 +4,18 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
-from transformers.trainer_utils import IntervalStrategy
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy
 
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.budget import Budget
+from e1_trl.errors import UserError
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.progress import BUDGET
 from e1_trl.training.trainer import E1Trainer
@@ -21,16 +23,38 @@ from e1_trl.training.trainer import E1Trainer
 logger = logging.getLogger(__name__)
 
 
+class BestCheckpoint(TrainerCallback):
+    """Finds the best checkpoint of a resumed training in `output_dir`, wherever that was when it was saved.
+
+    Transformers forgets one that is gone, and a finished training would end with its last weights in place of the best.
+    """
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if state.best_global_step is None or state.best_model_checkpoint is not None:
+            return
+        best = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
+        if best.is_dir():
+            state.best_model_checkpoint = str(best)
+        elif args.load_best_model_at_end:
+            raise UserError(f"load_best_model_at_end is true, and the best checkpoint, {best}, is gone")
+
+
 @dataclass(eq=False)
 class Validation(TrainerCallback):
     """Replaces the trainer's evaluation, as a callback: `trainer.add_callback(Validation(trainer, ...))`.
 
     Answers all prompts at every budget, with the training's temperature and top_p, and logs
-    `eval_budget/<budget>/accuracy` and others, of which answers that the grader failed on count in no accuracy. Runs as
-    `eval_strategy` says, and before the first step and after the last; a resumed run repeats none that its log has.
+    `eval_budget/<budget>/accuracy`, which `metric_for_best_model` may name, `thinking_tokens` and `solution_tokens`
+    (means, in tokens), `forced_ratio` and `eos_ratio`. Answers on which the grader failed count in no accuracy. Runs
+    as `eval_strategy` says, and before the first step and after the last; a resumed run does not repeat a validation
+    that its log has.
 
-    The prompts have the columns `prompt` and `answers` of `e1_trl.training.data.load`; the budgets must fit the
-    engine's context. Accuracy is averaged over so many samples per prompt and budget.
+    Attributes:
+        trainer: has the engine and the weights.
+        prompts: with the columns `prompt` and `answers` of `e1_trl.training.data.load`.
+        budgets: budgets that fit the engine's context.
+        grader: grades the solutions.
+        samples: number of answers per prompt and budget, over which accuracy is averaged.
     """
 
     trainer: E1Trainer
@@ -53,9 +77,10 @@ class Validation(TrainerCallback):
             control.should_evaluate = True
 
     def evaluate(self) -> dict[str, float]:
-        """Answer and grade with the present weights, and return the logged metrics.
+        """Answer and grade with the present weights. Prompts are split over the processes; padding answers some twice.
 
-        Prompts are split over the processes; padding answers some twice. An accuracy is NaN if no answer was graded.
+        Returns:
+            The logged metrics; an accuracy is NaN if no answer was graded, so that this checkpoint is never the best.
         """
         trainer = self.trainer
         answers = list(range(len(self.prompts) * self.samples))

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,9 +30,21 @@ from e1_trl.training.groups import Group, GroupReward
 from e1_trl.training.lengths import Hapo, LaserD
 from e1_trl.training.phases import SAMPLING, SYNC, Phases
 from e1_trl.training.progress import FIRST, GAP, Progress
-from e1_trl.training.validation import Validation
+from e1_trl.training.validation import BestCheckpoint, Validation
 
 KEY = "0123456789abcdef"
+
+
+class Falling(torch.nn.Module):
+    """A model whose loss is its only weight, and falls with each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        loss = self.weight.sum()
+        return {"loss": loss, "logits": labels * loss}
 
 
 def remembering() -> tuple[Hapo, LaserD, RewardState]:
@@ -240,6 +253,31 @@ def test_a_limit_of_tokens_is_not_counted_by_another_batch_than_sampled_them() -
     TokenLimit(None).on_train_begin(arguments(iterations=2), other, TrainerControl())
     with pytest.raises(UserError, match="generations of 8 rollouts for 1 steps"):  # also after one without a limit
         TokenLimit(500).on_train_begin(arguments(iterations=2), other, TrainerControl())
+
+
+def test_the_best_checkpoint_is_found_in_a_folder_that_was_moved(tmp_path: Path) -> None:
+    """By a finished training that is resumed to upload its best weights."""
+
+    def training(folder: Path) -> Trainer:
+        strategies = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1}
+        best = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": True}
+        fixed = {"use_cpu": True, "bf16": False, "report_to": "none", "max_steps": 3, "learning_rate": 0.1}
+        args = TrainingArguments(str(folder), **fixed, **strategies, **best)
+        rows = [{"labels": torch.ones(1)}] * 8
+        return Trainer(Falling(), args, train_dataset=rows, eval_dataset=rows, callbacks=[BestCheckpoint()])
+
+    first = training(tmp_path / "run")
+    first.train()
+    assert first.state.best_global_step == 1
+    elsewhere = training(tmp_path / "elsewhere")
+    elsewhere.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-3"))
+    (tmp_path / "run").rename(tmp_path / "moved")
+    moved = training(tmp_path / "moved")
+    moved.train(resume_from_checkpoint=True)
+    assert first.model.weight == elsewhere.model.weight == moved.model.weight
+    shutil.rmtree(tmp_path / "moved" / "checkpoint-1")
+    with pytest.raises(UserError, match=r"load_best_model_at_end is true, and the best checkpoint, .*-1, is gone"):
+        training(tmp_path / "moved").train(resume_from_checkpoint=True)
 
 
 def test_a_gap_is_judged_against_the_first_ones_of_its_run_unless_rounding_cannot_explain_it(

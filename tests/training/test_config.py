@@ -151,6 +151,7 @@ def test_a_model_brings_its_tokenizer_and_its_context() -> None:
         ({"eval_budgets": ["8+8"], **BEST}, r"is 'eval_reward', and eval_budgets measure eval_budget/8\+8/accuracy$"),
         ({"eval_budgets": ["8+8"], "load_best_model_at_end": True, "eval_strategy": "steps"}, "is 'loss', and"),
         ({**BEST, "eval_strategy": "steps", "eval_steps": 10, "save_steps": 20}, "_steps 10 and save_steps 20: where"),
+        ({"report_to": ["wandb"]}, "report_to names 'wandb', which is not installed; pip install wandb"),
         ({"restore_callback_states_from_checkpoint": True}, "would replace our callbacks; remove it"),
         ({"vllm_structured_outputs_regex": "a+"}, "vllm_structured_outputs_regex cannot hold"),
         ({"generation_kwargs": {"top_a": 1, "seed": 5, "max_tokens": 5}}, r"sets \['max_tokens', 'seed'\], which"),
