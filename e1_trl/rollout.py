@@ -197,7 +197,11 @@ class Rollout:
             self.receive(Segment([], Stop.LENGTH, []))
 
     def receive(self, segment: Segment) -> None:
-        """Take the engine's answer to `request`, which it must be, and set the next request."""
+        """Take the engine's answer to `request`, and set the next request.
+
+        Raises:
+            ValueError: nothing was requested, or the segment is not an answer to the request.
+        """
         self._check(segment)
         if self.thinking_end is None:
             self._thinking = list(segment.token_ids)
@@ -241,7 +245,11 @@ class Rollout:
 
     @property
     def completion(self) -> Completion:
-        """Finished completion, with log-probabilities if all its segments have them."""
+        """Finished completion, with log-probabilities if all its segments have them.
+
+        Raises:
+            ValueError: the rollout is not finished.
+        """
         if self.request is not None or self.thinking_end is None:
             raise ValueError("the rollout is not finished")
         thinking = self._thinking
