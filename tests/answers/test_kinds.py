@@ -1,24 +1,24 @@
 """A kind of answer of one's own: the module in docs/extend.md, named as the grader."""
 
 import re
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
 from datasets import Dataset
 
-from e1_trl.answers.arguments import GradingArguments
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.kinds import make_grader
 from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.load import make_problems
 
+(LETTERS,) = re.findall(
+    r"<!-- letters.py -->\n```python\n(.*?)```", (ROOT / "docs" / "extend.md").read_text(), re.DOTALL
+)
+
 
 def test_a_third_kind_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (ROOT / "docs" / "extend.md").read_text()
-    (module,) = re.findall(r"<!-- letters.py -->\n```python\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "letters.py").write_text(module)
+    (tmp_path / "letters.py").write_text(LETTERS)
     monkeypatch.chdir(tmp_path)
     arguments = ProblemArguments(grader="letters")
     rows = [{"problem": "Which is prime?", "choices": "A) 4 B) 5", "answer": "B"}]
@@ -37,18 +37,17 @@ def test_a_third_kind_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert make_grader(arguments, workers=1).version != before, "what is graded by the old file would be kept"
 
 
-def test_a_version_of_a_graders_instance_changes_with_its_file_too(
+def test_a_graders_version_that_is_its_instances_changes_with_the_file_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    found = set()
-    for answer in "ab":
-        lines = ("from dataclasses import dataclass", "@dataclass(slots=True)", "class Own:", "    version: str = '1'")
-        kind = f"from types import SimpleNamespace\nKIND = SimpleNamespace(grader=lambda *_: Own())  # {answer}"
-        (tmp_path / f"own_{answer}.py").write_text("\n".join((*lines, kind)))
-        monkeypatch.setattr(GradingArguments, "answer_type", import_module(f"own_{answer}").KIND)
-        found.add(make_grader(GradingArguments(grader=f"own_{answer}"), workers=1).version)
-    assert len(found) == 2 and all(each.startswith("1, ") for each in found)
+    lines = LETTERS.replace("class Letters", "@dataclass\nclass Letters").replace("    version =", "    version: str =")
+    file = tmp_path / "own_letters.py"
+    file.write_text(f"from dataclasses import dataclass\n{lines}")
+    monkeypatch.chdir(tmp_path)
+    arguments = ProblemArguments(grader="own_letters")
+    before = make_grader(arguments, workers=1).version
+    file.write_text(file.read_text().replace("A-J", "A-E"))
+    assert before.startswith("letters 2, ") and make_grader(arguments, workers=1).version != before
 
 
 @pytest.mark.parametrize(
