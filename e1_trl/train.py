@@ -7,7 +7,7 @@ shows what would be trained on. Recipe, budget, data, rewards and context length
 """
 
 from e1_trl.command_line import run_command
-from e1_trl.errors import UserError
+from e1_trl.errors import UserError, user_errors
 from e1_trl.logs import route_logs, write_logs
 from e1_trl.versions import check_versions
 
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoConfig
 from trl import DatasetMixtureConfig, ModelConfig, get_peft_config
 
 from e1_trl.answers.kinds import INSTRUCTION, make_grader
@@ -49,6 +50,7 @@ from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import BestCheckpoint, Validation
 
 MAX_GRADING_WORKERS = 8
+OF_IMAGES = r"(?!.*\blanguage_model\b).*"  # modules of models that also read images
 
 
 def prepare(
@@ -112,7 +114,14 @@ def make_adapter(args: E1Config, model: ModelConfig) -> Any:
         raise UserError("load_in_4bit and load_in_8bit need bitsandbytes in vLLM, which has it no more; unset them")
     if args.disable_dropout:
         model.lora_dropout = 0.0  # which PEFT asks of target_parameters
-    return get_peft_config(model)
+    adapter = get_peft_config(model)
+    if adapter is not None:
+        name, code = str(model.model_name_or_path), args.trust_remote_code
+        with user_errors(f"the model {name}", OSError, ValueError):
+            config = AutoConfig.from_pretrained(name, revision=model.model_revision, trust_remote_code=code)
+        if config.get_text_config() is not config:
+            adapter.exclude_modules = OF_IMAGES
+    return adapter
 
 
 def train(recipe: Recipe, written: dict[str, Any]) -> None:
@@ -138,7 +147,7 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
             eval_dataset=evaluation if args.eval_strategy != "no" else None,
             processing_class=recipe.facts.tokenizer,
             advantage=recipe.advantage,
-            peft_config=get_peft_config(recipe.model),
+            peft_config=make_adapter(args, recipe.model),
         )
         if args.eval_budgets and evaluation is not None:
             trainer.add_callback(

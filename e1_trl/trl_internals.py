@@ -32,17 +32,18 @@ def starting(revision: str | None, processes: int) -> Iterator[None]:
     """Let TRL start an engine, if not a server, at the model's revision, and at a port that nobody else takes.
 
     TRL passes the name alone: configuration, tokenizer and end-of-sequence tokens would be the newest. On GPUs, other
-    kernels for experts reorder weights as they load, and no sync does. ZeRO-3 must not share out vLLM's model.
+    kernels for experts reorder weights as they load, and no sync does. ZeRO-3 must not share out vLLM's model. Parts
+    that read images are left out.
     """
     if processes == 1:
         # TRL tries the same port first in every run, so that the later one of two runs that start together would fail.
         os.environ.setdefault("MASTER_PORT", str(free_port()))
     engine = vllm_generation.LLM
-    experts = {"moe_backend": "triton"} if torch.cuda.is_available() else {}
+    own = {"language_model_only": True, **({"moe_backend": "triton"} if torch.cuda.is_available() else {})}
 
     def start(**options: Any) -> Any:
         with set_zero3_state():
-            return engine(**experts, **options, revision=revision, tokenizer_revision=revision)
+            return engine(**own, **options, revision=revision, tokenizer_revision=revision)
 
     vllm_generation.LLM = start
     try:

@@ -94,7 +94,7 @@ class LocalEngine:
         options: Mapping[str, Any] | None = None,
     ) -> "LocalEngine":
         """Load a model, and a LoRA adapter of it, each from a folder or the Hub; `options` are those of `vllm.LLM`."""
-        arguments: dict[str, Any] = {"max_num_seqs": concurrency, **(options or {})}
+        arguments: dict[str, Any] = {"max_num_seqs": concurrency, "language_model_only": True, **(options or {})}
         if adapter is not None:
             arguments["enable_lora"] = True
         if not torch.cuda.is_available():

@@ -14,6 +14,7 @@ import torch
 from vllm.model_executor.layers.attention import is_deferred_attention_layer as is_attention
 from vllm.model_executor.layers.fused_moe import RoutedExperts
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
+from vllm.model_executor.models.utils import StageMissingLayer
 
 from e1_trl.engines.engine import EngineError
 from e1_trl.errors import TROUBLESHOOTING
@@ -96,6 +97,8 @@ class WeightCheck:
         # A function as loader may transform values, as Mamba's does (A = -exp(A_log)); methods of layers copy them.
         loaders = {name: getattr(parameter, "weight_loader", None) for name, parameter in parameters.items()}
         self._loaders = {name: loader for name, loader in loaders.items() if inspect.isfunction(loader)}
+        modules = self._model.named_modules()
+        self._left_out = {name.rpartition(".")[2] for name, each in modules if isinstance(each, StageMissingLayer)}
         self.compared: frozenset[str] = frozenset()  # names of the tensors that were compared at the last sync
 
     def __call__(self) -> None:
@@ -111,7 +114,7 @@ class WeightCheck:
         def load_weights(weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
             for name, tensor in weights:
                 names = {self._names.get(own, own) for own in load([(name, tensor)]) or ()}
-                if not names:
+                if not names and self._left_out.isdisjoint(name.split(".")):  # parts that read images are
                     untaken.append(name)
                 for own in names & self._dtypes.keys():
                     if self._dtypes[own] in BITS:

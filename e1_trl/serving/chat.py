@@ -39,7 +39,7 @@ def start_server(arguments: ModelArguments, options: Sequence[str]) -> Iterator[
     Console().print("starting vLLM; half a minute for a small model, minutes for a large one", style="dim")
     port = free_port()
     line = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", arguments.model]
-    line += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", presets.name]
+    line += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", presets.name, "--language-model-only"]
     line += ["--uvicorn-log-level", "error", "--reasoning-config", config]
     # Starts faster; see docs/internals.md for the second.
     line += [] if is_available() else ["--enforce-eager", "--no-enable-chunked-prefill"]

@@ -182,6 +182,14 @@ def _check_adapters(args: E1Config, model: PreTrainedModel) -> None:
     base = model.get_base_model()
     ends: list[torch.nn.Module] = [*filter(None, (base.get_input_embeddings(), base.get_output_embeddings()))]
     trained = any(each.requires_grad for end in ends for each in end.parameters())
+    if base.config.get_text_config() is not base.config:
+        read = {id(each) for part in (base.get_decoder(), *ends) for each in part.parameters()}
+        unread = [name for name, each in base.named_parameters() if each.requires_grad and id(each) not in read]
+        if unread:
+            raise UserError(
+                f"the adapter trains {unread[0]}, which no text reaches and vLLM leaves out; name the language model "
+                "alone in target_modules (lora_target_modules), as .*language_model.*_proj"
+            )
     if trained and base.config.get_text_config().tie_word_embeddings:
         raise UserError(
             "the adapter trains embeddings that are tied to the head, which vLLM would not get; leave them out of "

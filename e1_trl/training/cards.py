@@ -1,5 +1,6 @@
 """Model card of a training, with `budget.json` and the other files next to it."""
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +9,14 @@ from typing import Any
 import yaml
 
 from e1_trl.checkpoints import model_card
-from e1_trl.checkpoints.budget_file import FILE, BudgetInfo
+from e1_trl.checkpoints.budget_file import FILE, BudgetInfo, find_file
 from e1_trl.checkpoints.checkpoint import ORIGIN
 from e1_trl.checkpoints.hub import keep_from_the_hub
 from e1_trl.checkpoints.model_card import EARLIER, RECIPE, BaseModel, publish
 from e1_trl.training.trainer import E1Trainer
+
+# Beside the weights of models that also read images: without them neither Transformers nor vLLM's server loads these.
+OF_IMAGES = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
 
 
 def write_cards(
@@ -23,8 +27,9 @@ def write_cards(
 ) -> None:
     """Have a trainer write its model's card and files into `output_dir` before every save and upload.
 
-    Tables of completions stay out of an upload. Until a resumed training has learnt something, only the card itself is
-    written: a finished one may just upload a model that was evaluated.
+    A model that also reads images gets its base's files for them. Tables of completions stay out of an upload. Until a
+    resumed training has learnt something, only the card itself is written: a finished one may just upload a model that
+    was evaluated.
 
     Args:
         trainer: its marker, budgets and model are described.
@@ -37,6 +42,11 @@ def write_cards(
     folder = Path(trainer.args.output_dir)
     if trainer.args.push_to_hub and trainer.args.log_completions and trainer.is_world_process_zero():
         keep_from_the_hub(folder)
+    config, (name, revision) = trainer.model.config, trainer.base
+    if name and config.get_text_config() is not config and trainer.is_world_process_zero():
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in filter(None, (find_file(name, each, revision) for each in OF_IMAGES)):
+            shutil.copy(file, folder)
     if (folder / FILE).exists():  # of a training that is resumed; efforts are written by hand
         trained = replace(trained, efforts=BudgetInfo.read(folder / FILE).efforts)
 

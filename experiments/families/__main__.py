@@ -42,8 +42,6 @@ def describe(name: str) -> dict[str, Any]:
 
 def tried(name: str, way: str) -> dict[str, Any]:
     """Return what `measure` finds of a family, in a process of its own, since engines of one process share much."""
-    if name.endswith("images"):
-        return {"engine": "not tried: vLLM reads images by torchvision, which the CPU installation lacks"}
     with ProcessPoolExecutor(1, mp_context=get_context("forkserver")) as pool, TemporaryDirectory() as folder:
         return pool.submit(measure, name, way, Path(folder)).result()
 

@@ -26,26 +26,13 @@ from e1_trl.engines.engine import EngineError
 from e1_trl.errors import one_line
 from e1_trl.marker import MARKER, Marker
 from e1_trl.trl_internals import TrlEngine, starting
-from experiments.families.models import FAMILIES, make_model, move, save
+from experiments.families.models import FAMILIES, WITH_IMAGE_CODE, make_model, move, save, write_torchvision
 
 PROMPTS = [[5, 9, 30, 41, 7, 8, 22, 63, 14, 3, 50, 60, 70, 80, 10, 11, 12, 13, 27, 33], [40, 41, 42]]
 TOKENS = 8
 TIE = 0.1  # nats from the most probable token, within which bfloat16 may choose another
 # Tensors that a sync leaves out, the first of a model.
 STALE = ("A_log", "experts.gate_up_proj", "down_proj.weight", "w2.weight")
-WITH_IMAGE_CODE = "Qwen3.5"  # vLLM's classes of these import torchvision, which the CPU installation lacks
-
-
-def stand_in_for_torchvision(folder: Path) -> None:
-    """Let the imports of torchvision succeed in this process and those that it starts; a text needs nothing of it."""
-    scales = dict.fromkeys(("NEAREST", "NEAREST_EXACT", "BILINEAR", "BICUBIC", "BOX", "HAMMING", "LANCZOS"), "scale")
-    lines = ("def __getattr__(name):", "    if name[:2] == '__':", "        raise AttributeError(name)")
-    text = "\n".join(('__version__ = "0"', *lines, f"    return type(name, (), {scales})", ""))
-    for module in ("", "io", "transforms", "transforms/functional", "transforms/v2", "transforms/v2/functional"):
-        (folder / "torchvision" / module).mkdir(parents=True)
-        (folder / "torchvision" / module / "__init__.py").write_text(text)
-    sys.path.append(str(folder))
-    os.environ["PYTHONPATH"] = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(folder)])
 
 
 def keep_layouts() -> None:
@@ -119,7 +106,9 @@ def measure(name: str, way: str, folder: Path) -> dict[str, Any]:
 
     note: dict[str, Any] = {}
     if name.startswith(WITH_IMAGE_CODE) and find_spec("torchvision") is None:
-        stand_in_for_torchvision(folder / "stand_in")
+        write_torchvision(folder / "stand_in")
+        sys.path.append(str(folder / "stand_in"))
+        os.environ["PYTHONPATH"] = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(folder / "stand_in")])
         note = {"note": "an empty package stands in for torchvision, which the CPU installation lacks"}
     if way == "cuda":
         keep_layouts()

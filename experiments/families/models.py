@@ -12,6 +12,22 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+# vLLM's classes of these import torchvision, which the CPU installation lacks.
+WITH_IMAGE_CODE = ("Qwen3.5", "Gemma 3, images", "Gemma 4, images")
+TORCHVISION = """from importlib import import_module
+
+__version__ = "0"
+SCALES = ("NEAREST", "NEAREST_EXACT", "BILINEAR", "BICUBIC", "BOX", "HAMMING", "LANCZOS")
+
+
+def __getattr__(name):
+    if name[:2] == "__":
+        raise AttributeError(name)
+    try:
+        return import_module(f"{__name__}.{name}")
+    except ModuleNotFoundError:
+        return type(name, (), dict.fromkeys(SCALES, "scale"))
+"""
 TOKENIZER = Path(__file__).parents[1] / "nano" / "base"
 VOCABULARY = 96
 ONE_OF_EACH = ["linear_attention", "full_attention"]
@@ -45,6 +61,13 @@ GEMMA_4 = {
 }
 VISION = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
 QWEN_VISION = {"hidden_size": 32, "intermediate_size": 32, "depth": 1, "num_heads": 2, "out_hidden_size": 64}
+
+
+def write_torchvision(folder: Path) -> None:
+    """Write a stand-in for torchvision into a folder: its imports succeed, and a text needs nothing of it."""
+    for module in ("", "io", "transforms", "transforms/functional", "transforms/v2", "transforms/v2/functional"):
+        (folder / "torchvision" / module).mkdir(parents=True)
+        (folder / "torchvision" / module / "__init__.py").write_text(TORCHVISION)
 
 
 def text(name: str, **fields: Any) -> Callable[[], Any]:

@@ -27,11 +27,6 @@ ALTERNATIVES: dict[str, dict[str, dict[str, Any]]] = {
     "E1-Code-14B": {"zero3_offload": {"vllm_gpu_memory_utilization": 0.6}},
     "E1-AceReason-14B": {"zero3_offload": {"vllm_gpu_memory_utilization": 0.6}},
 }
-# Recipes that do not run on CPUs, with the error that ends their training.
-UNABLE = {
-    "E1-Qwen3.5-4B": "ModuleNotFoundError: No module named 'torchvision', which vLLM's code for images imports, and "
-    "the installation for CPUs lacks",
-}
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from e1_trl.answers.programs.sandbox.isolation import choose
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError
 from e1_trl.plan.architecture import KNOWN
+from experiments.families.models import write_torchvision
 from tests.reduced import stand_ins, substitutions
 from tests.reduced.case import ROOT, Case
 from tests.reduced.found import Found
@@ -76,6 +78,8 @@ def prepare(case: Case, folder: Path) -> None:
     name = case.fields["model_name_or_path"]
     stand_ins.make_model(KNOWN[name], case.fields.get("vllm_tensor_parallel_size", 1), folder / name)
     stand_ins.make_datasets(folder)
+    if "text_config" in KNOWN[name] and find_spec("torchvision") is None:  # which vLLM's code for images imports
+        write_torchvision(folder / substitutions.STAND_IN)
     (folder / ACCELERATE).write_text(yaml.safe_dump(case.reduced_accelerate()))
 
 

@@ -14,6 +14,7 @@ BUDGETS = 64  # divisors
 BATCHES = 32
 PROMPTS = 4
 PROCESSES = 2
+STAND_IN = "packages"  # folder of a run with a package that this installation lacks, if it needs one
 STEPS = 2  # the optimizer steps of one generation
 REWARD = "tests.reduced.reward.letters"
 PROGRAM = "</think>\n```python\nprint(int(input()) * 2)\n```\n"
@@ -85,7 +86,7 @@ def environment(folder: Path, clone: Path) -> dict[str, str]:
         "MALLOC_TRIM_THRESHOLD_": str(2**34),  # bytes
         "HF_HUB_OFFLINE": "1",  # what the recipe names on the Hub is found in the folder of the run, or nowhere
         "HF_DATASETS_CACHE": f"{folder}/cache",  # datasets would take what an earlier run had under the same name
-        "PYTHONPATH": str(clone),  # the added reward is found
+        "PYTHONPATH": f"{clone}:{folder}/{STAND_IN}",  # the added reward is found, and what this installation lacks
     }
 
 

@@ -21,6 +21,7 @@ from e1_trl.training.advantages import grpo
 from e1_trl.training.beforehand import check_advantage, check_model, check_precision, warn_beforehand
 from e1_trl.training.named_rewards import TRLS_REWARDS, format_reward
 from e1_trl.training.trainer import E1Trainer
+from experiments.families.models import make_model
 
 SHORT = {"thinking_budget": 8, "solution_budget": 8, "max_prompt_length": 64}
 ROWS = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a=7;a?"}]] * 8, "answers": [["7"]] * 8})
@@ -108,6 +109,15 @@ def test_a_model_of_which_nothing_is_trained_is_refused_and_an_adapters_file_is_
     model.save_pretrained(tmp_path)
     saved = json.loads((tmp_path / "adapter_config.json").read_text())
     assert saved["target_modules"] == ["o_proj", "q_proj", "v_proj"]
+
+
+def test_an_adapter_of_what_reads_images_is_refused() -> None:
+    whole = LoraConfig(r=2, target_modules="all-linear")
+    with pytest.raises(UserError, match=r"trains model\.vision_tower\.\S*, which no text reaches"):
+        check_model(config(), get_peft_model(make_model("Gemma 3, images"), whole))
+    check_model(config(), get_peft_model(make_model("Gemma 3"), whole))
+    language = LoraConfig(r=2, target_modules=".*language_model.*_proj")
+    check_model(config(), get_peft_model(make_model("Gemma 3, images"), language))
 
 
 def test_weights_in_fp32_masters_and_adapters_in_fp32_are_trained(

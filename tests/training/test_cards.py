@@ -21,6 +21,7 @@ from e1_trl.marker import Marker
 from e1_trl.training.callbacks import MasterWeights, ResumedFields, StartChecks
 from e1_trl.training.cards import write_cards
 from e1_trl.training.trainer import E1Trainer
+from experiments.families.models import FAMILIES
 
 ORIGIN = BaseModel("org/base", "c" * 40, datasets=("org/data",))
 SCHEDULE = {"stages": {0: 16, 10: 8}}
@@ -60,6 +61,19 @@ def test_tables_of_a_trainer_that_uploads_stay_out_of_the_upload(tmp_path: Path)
     trainer.args.push_to_hub = trainer.args.log_completions = True
     write_cards(trainer)
     assert (tmp_path / "completions").readlink() == Path("_completions")
+
+
+def test_a_model_that_reads_images_gets_the_files_for_them_that_its_base_has(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / "preprocessor_config.json").write_text("{}")
+    trainer = WithoutEngine(tmp_path / "run", thinking_budget=8)
+    trainer.base = (str(base), None)
+    write_cards(trainer, ORIGIN)
+    assert not (tmp_path / "run" / "preprocessor_config.json").exists()  # a text model's base may have some
+    trainer.model.config = FAMILIES["Gemma 3, images"]()
+    write_cards(trainer, ORIGIN)
+    assert {each.name for each in (tmp_path / "run").glob("*processor*")} == {"preprocessor_config.json"}
 
 
 class OwnOptimizer(WithoutEngine):

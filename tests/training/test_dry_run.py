@@ -13,7 +13,7 @@ import torch
 from accelerate import DeepSpeedPlugin
 from conftest import BASE, CODE_BASE, ROOT
 from hub_stub import serving_hub
-from peft import LoraConfig
+from peft import LoraConfig, get_peft_model
 from test_config import config
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerState
@@ -22,8 +22,10 @@ from trl.trainer.utils import RepeatSampler
 
 from e1_trl.errors import UserError
 from e1_trl.train import main, make_adapter
+from e1_trl.training.beforehand import check_model
 from e1_trl.training.dry_run import steps_of
 from e1_trl.training.resumption import check_output, check_same_adapter, find_checkpoint
+from experiments.families.models import make_model, save
 
 NANO = (
     *("--config", ROOT / "experiments" / "nano" / "recipe.yaml", "--model_name_or_path", BASE, "--use_cpu", "true"),
@@ -273,11 +275,21 @@ def test_an_adapter_has_no_dropout_and_a_plain_base(tmp_path: Path) -> None:
     LoraConfig().save_pretrained(tmp_path)
     with pytest.raises(UserError, match=rf"^{tmp_path} holds an adapter; merge it into its base first"):
         make_adapter(config(), ModelConfig(model_name_or_path=str(tmp_path)))
-    model = ModelConfig(model_name_or_path="org/base", use_peft=True)
+    model = ModelConfig(model_name_or_path=str(BASE), use_peft=True)
     assert make_adapter(config(), model).lora_dropout == 0
     assert make_adapter(config(disable_dropout=False), replace(model, lora_dropout=0.05)).lora_dropout == 0.05
     with pytest.raises(UserError, match=r"^load_in_4bit and load_in_8bit need bitsandbytes in vLLM"):
         make_adapter(config(), replace(model, load_in_4bit=True))
+
+
+def test_an_adapter_of_all_layers_leaves_out_those_that_read_images(tmp_path: Path) -> None:
+    for name, adapted in (("Gemma 3", 14), ("Gemma 3, images", 14)):
+        base = make_model(name)
+        save(base, tmp_path / name)
+        model = ModelConfig(model_name_or_path=str(tmp_path / name), use_peft=True, lora_target_modules=["all-linear"])
+        trained = get_peft_model(base, make_adapter(config(), model))
+        check_model(config(), trained)
+        assert sum("lora_A" in each for each, _ in trained.named_parameters()) == adapted
 
 
 def test_a_checkpoint_with_deepspeeds_optimizer_needs_deepspeed(tmp_path: Path) -> None:
