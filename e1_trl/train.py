@@ -116,9 +116,10 @@ def make_adapter(args: E1Config, model: ModelConfig) -> Any:
         model.lora_dropout = 0.0  # which PEFT asks of target_parameters
     adapter = get_peft_config(model)
     if adapter is not None:
-        name, code = str(model.model_name_or_path), args.trust_remote_code
+        name = str(model.model_name_or_path)
+        hub = {"revision": model.model_revision, "trust_remote_code": args.trust_remote_code}
         with user_errors(f"the model {name}", OSError, ValueError):
-            config = AutoConfig.from_pretrained(name, revision=model.model_revision, trust_remote_code=code)
+            config = AutoConfig.from_pretrained(name, **hub)
         if config.get_text_config() is not config:
             adapter.exclude_modules = OF_IMAGES
     return adapter

@@ -42,7 +42,8 @@ def write_cards(
     folder = Path(trainer.args.output_dir)
     if trainer.args.push_to_hub and trainer.args.log_completions and trainer.is_world_process_zero():
         keep_from_the_hub(folder)
-    config, (name, revision) = trainer.model.config, trainer.base
+    config = trainer.model.config
+    name, revision = trainer.base
     if name and config.get_text_config() is not config and trainer.is_world_process_zero():
         folder.mkdir(parents=True, exist_ok=True)
         for file in filter(None, (find_file(name, each, revision) for each in OF_IMAGES)):
