@@ -171,6 +171,18 @@ def _check_adapter(args: E1Config, config: Any) -> None:
         raise UserError(f"beta compares with a base that bias {bias} or init_lora_weights {start} changes; unset it")
 
 
+def _ends(model: PreTrainedModel) -> list[torch.nn.Module]:
+    return [*filter(None, (model.get_input_embeddings(), model.get_output_embeddings()))]
+
+
+def _unread(model: PreTrainedModel) -> dict[str, torch.nn.Parameter]:
+    """Return the trained parameters of a model's parts that read images, by name."""
+    if model.config.get_text_config() is model.config:
+        return {}
+    read = {id(each) for part in (model.get_decoder(), *_ends(model)) for each in part.parameters()}
+    return {name: each for name, each in model.named_parameters() if each.requires_grad and id(each) not in read}
+
+
 def _check_adapters(args: E1Config, model: PreTrainedModel) -> None:
     """Raise a `UserError` for a model with adapters that train nothing, or that vLLM would not get whole."""
     if not any(each.requires_grad for each in model.parameters()):
@@ -180,16 +192,12 @@ def _check_adapters(args: E1Config, model: PreTrainedModel) -> None:
         if isinstance(config.target_modules, set):
             config.target_modules = sorted(config.target_modules)  # else the file differs from one save to the next
     base = model.get_base_model()
-    ends: list[torch.nn.Module] = [*filter(None, (base.get_input_embeddings(), base.get_output_embeddings()))]
-    trained = any(each.requires_grad for end in ends for each in end.parameters())
-    if base.config.get_text_config() is not base.config:
-        read = {id(each) for part in (base.get_decoder(), *ends) for each in part.parameters()}
-        unread = [name for name, each in base.named_parameters() if each.requires_grad and id(each) not in read]
-        if unread:
-            raise UserError(
-                f"the adapter trains {unread[0]}, which no text reaches and vLLM leaves out; name the language model "
-                "alone in target_modules (lora_target_modules), as .*language_model.*_proj"
-            )
+    trained = any(each.requires_grad for end in _ends(base) for each in end.parameters())
+    if unread := _unread(base):
+        raise UserError(
+            f"the adapter trains {min(unread)}, which no text reaches and vLLM leaves out; set target_modules, or "
+            "lora_target_modules, to the language model's, as .*language_model.*_proj"
+        )
     if trained and base.config.get_text_config().tie_word_embeddings:
         raise UserError(
             "the adapter trains embeddings that are tied to the head, which vLLM would not get; leave them out of "
@@ -198,13 +206,17 @@ def _check_adapters(args: E1Config, model: PreTrainedModel) -> None:
 
 
 def check_model(args: E1Config, model: PreTrainedModel) -> None:
-    """Check precision and adapter of a loaded model, and let it be saved.
+    """Check precision and adapter of a loaded model, freeze what reads images, and let it be saved.
 
+    No gradient reaches what reads images, so that DDP would wait for it, and an optimizer hold states for nothing.
     Transformers refuses to save one, at the first checkpoint, that names values of sampling and leaves sampling off.
     """
     check_precision(args, model)
     if is_peft_model(model):
         _check_adapters(args, model)
+    else:
+        for each in _unread(model).values():
+            each.requires_grad_(False)
     if model.generation_config is not None:
         try:
             model.generation_config.validate(strict=True)

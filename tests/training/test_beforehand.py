@@ -111,6 +111,15 @@ def test_a_model_of_which_nothing_is_trained_is_refused_and_an_adapters_file_is_
     assert saved["target_modules"] == ["o_proj", "q_proj", "v_proj"]
 
 
+def test_what_reads_images_is_not_trained() -> None:
+    for name in ("Gemma 3", "Gemma 3, images", "Qwen3.5, images"):
+        model = make_model(name)
+        check_model(config(), model)
+        frozen = {each.split(".")[1] for each, parameter in model.named_parameters() if not parameter.requires_grad}
+        images = {"Gemma 3, images": {"vision_tower", "multi_modal_projector"}, "Qwen3.5, images": {"visual"}}
+        assert frozen == images.get(name, set())
+
+
 def test_an_adapter_of_what_reads_images_is_refused() -> None:
     whole = LoraConfig(r=2, target_modules="all-linear")
     with pytest.raises(UserError, match=r"trains model\.vision_tower\.\S*, which no text reaches"):
