@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT
 from warm import Program
 
-from experiments.families.models import FAMILIES
+from experiments.families.models import FAMILIES, make_model, save, write_torchvision
 
 pytestmark = pytest.mark.engine
 
@@ -56,3 +56,16 @@ def test_weights_of_a_family_arrive_and_one_that_does_not_is_named(name: str, wa
     assert row.get("greedy_tokens_equal", True) and row.get("logprob_gap", 0) < 0.2, row
     expected = next(pattern for part, pattern in NAMES.items() if part in row["stale"])
     assert re.search(expected, row["named"]), row
+
+
+@pytest.mark.slow
+def test_a_model_that_reads_images_is_evaluated_without_what_reads_them(tmp_path: Path) -> None:
+    write_torchvision(tmp_path / "packages")
+    save(make_model("Gemma 3, images"), tmp_path / "model")  # as trained on texts: without files for images
+    (tmp_path / "problems.jsonl").write_text('{"problem": "a=7;a?", "answer": "7"}\n')
+    asked = "eval --model model --dataset_name problems.jsonl --budgets 8+8 --methods separate --enforce_eager true"
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path / 'packages'}"}
+    program = Program("e1_trl.cli", [*asked.split(), "--output", "out"], tmp_path, tmp_path / "log", environment)
+    assert program.wait(timeout=300) == 0, (tmp_path / "log").read_text()[-2000:]
+    (row,) = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
+    assert 0 < row["mean_thinking_tokens"] <= 8
