@@ -50,7 +50,8 @@ from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import BestCheckpoint, Validation
 
 MAX_GRADING_WORKERS = 8
-OF_IMAGES = r"(?!.*\blanguage_model\b).*"  # modules of models that also read images
+ALL_LAYERS = "all-linear"
+OF_IMAGES = r"(?!.*\b(language|text)_model\b).*"  # modules of models that also read images
 
 
 def prepare(
@@ -115,7 +116,7 @@ def make_adapter(args: E1Config, model: ModelConfig) -> Any:
     if args.disable_dropout:
         model.lora_dropout = 0.0  # which PEFT asks of target_parameters
     adapter = get_peft_config(model)
-    if adapter is not None:
+    if adapter is not None and adapter.target_modules == ALL_LAYERS:
         name = str(model.model_name_or_path)
         hub = {"revision": model.model_revision, "trust_remote_code": args.trust_remote_code}
         with user_errors(f"the model {name}", OSError, ValueError):

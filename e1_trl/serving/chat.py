@@ -41,8 +41,7 @@ def start_server(arguments: ModelArguments, options: Sequence[str]) -> Iterator[
     line = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", arguments.model]
     line += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", presets.name, "--language-model-only"]
     line += ["--uvicorn-log-level", "error", "--reasoning-config", config]
-    # Starts faster; see docs/internals.md for the second.
-    line += [] if is_available() else ["--enforce-eager", "--no-enable-chunked-prefill"]
+    line += [] if is_available() else ["--enforce-eager"]  # starts faster
     line += ["--revision", arguments.revision] if arguments.revision else []
     line += [*(["--trust-remote-code"] if arguments.trust_remote_code else []), *options]
     # On a CPU vLLM would take nearly all memory for its cache, and refuse to start where that is not free.

@@ -131,13 +131,16 @@ def check_precision(args: E1Config, model: str | PreTrainedModel, adapter: Any =
     """
     if isinstance(adapter, PeftConfig):
         _check_adapter(args, adapter)
-    shards = bool(args.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
-    if args.deepspeed_plugin is not None or shards or adapter is not None:
+    if args.deepspeed_plugin is not None or _has_fsdp(args) or adapter is not None:
         return
     low = [dtype for dtype in _trained_dtypes(args, model) if dtype.itemsize == 2]
     if low:
         name = str(low[0]).removeprefix("torch.")
         raise UserError(f"dtype is {name}, and learning_rate is {args.learning_rate:g}: {ROUNDS_AWAY}")
+
+
+def _has_fsdp(args: E1Config) -> bool:
+    return bool(args.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
 
 
 def _trained_dtypes(args: E1Config, model: str | PreTrainedModel) -> set[torch.dtype]:
@@ -208,13 +211,14 @@ def _check_adapters(args: E1Config, model: PreTrainedModel) -> None:
 def check_model(args: E1Config, model: PreTrainedModel) -> None:
     """Check precision and adapter of a loaded model, freeze what reads images, and let it be saved.
 
-    No gradient reaches what reads images, so that DDP would wait for it, and an optimizer hold states for nothing.
-    Transformers refuses to save one, at the first checkpoint, that names values of sampling and leaves sampling off.
+    No gradient reaches what reads images, so that DDP would wait for it, and an optimizer hold states for nothing; FSDP
+    does not wait, and cannot flatten trained weights together with frozen ones. Transformers refuses to save a model,
+    at the first checkpoint, that names values of sampling and leaves sampling off.
     """
     check_precision(args, model)
     if is_peft_model(model):
         _check_adapters(args, model)
-    else:
+    elif not _has_fsdp(args):
         for each in _unread(model).values():
             each.requires_grad_(False)
     if model.generation_config is not None:

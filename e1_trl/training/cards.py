@@ -15,7 +15,7 @@ from e1_trl.checkpoints.hub import keep_from_the_hub
 from e1_trl.checkpoints.model_card import EARLIER, RECIPE, BaseModel, publish
 from e1_trl.training.trainer import E1Trainer
 
-# Beside the weights of models that also read images: without them neither Transformers nor vLLM's server loads these.
+# Beside the weights of models that also read images: without them vLLM's server loads such a model for texts alone.
 OF_IMAGES = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
 
 

@@ -13,7 +13,9 @@ from transformers import AutoModelForCausalLM, modeling_utils
 from trl.generation import vllm_generation
 from trl.generation.vllm_generation import VLLMGeneration
 from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
+from vllm.model_executor.models.utils import StageMissingLayer
 
+from e1_trl.engines.engine import EngineError
 from e1_trl.engines.weight_check import WeightCheck, sync_in_place
 from e1_trl.trl_internals import TrlEngine, starting
 
@@ -31,7 +33,9 @@ def test_an_engine_starts_with_kernels_that_keep_the_order_of_weights_and_not_sh
         assert not modeling_utils._is_ds_init_called  # where TRL loads the policy
         vllm_generation.LLM(model="ORG/MODEL")
     revisions = {"revision": "main", "tokenizer_revision": "main"}
-    assert started == [{"model": "ORG/MODEL", "moe_backend": "triton", **revisions, "plain": True}]
+    assert started == [
+        {"model": "ORG/MODEL", "language_model_only": True, "moe_backend": "triton", **revisions, "plain": True}
+    ]
 
 
 class Latent(torch.nn.Module, AttentionLayerBase):
@@ -48,6 +52,15 @@ class Latent(torch.nn.Module, AttentionLayerBase):
         self.derived.data.copy_(self._projections[0].weight.T.to(dtype))
 
 
+def generation_of(model: torch.nn.Module) -> Any:
+    """Return what a sync sees of TRL's engine with a model."""
+    worker = SimpleNamespace(model_runner=SimpleNamespace(get_model=lambda: model))
+    engine = SimpleNamespace(model_executor=SimpleNamespace(driver_worker=worker))
+    return SimpleNamespace(
+        llm=SimpleNamespace(llm_engine=engine, reset_prefix_cache=lambda: True), tensor_parallel_size=1
+    )
+
+
 def test_what_attention_derives_from_weights_is_renewed_by_a_sync_in_place() -> None:
     projection = torch.nn.Linear(2, 3, bias=False)
     model: Any = torch.nn.ModuleDict({"projection": projection, "attention": Latent(projection)})
@@ -56,17 +69,25 @@ def test_what_attention_derives_from_weights_is_renewed_by_a_sync_in_place() -> 
         return {name for name, new in weights if model.get_parameter(name).data.copy_(new) is not None}
 
     model.load_weights = load_weights
-    worker = SimpleNamespace(model_runner=SimpleNamespace(get_model=lambda: model))
-    engine = SimpleNamespace(model_executor=SimpleNamespace(driver_worker=worker))
-    generation: Any = SimpleNamespace(
-        llm=SimpleNamespace(llm_engine=engine, reset_prefix_cache=lambda: True), tensor_parallel_size=1
-    )
+    generation = generation_of(model)
     sent = torch.arange(6.0).view(3, 2)
     check = WeightCheck(
         generation, partial(sync_in_place, generation, lambda: model.load_weights([("projection.weight", sent)]))
     )
     check()
     assert torch.equal(model["attention"].derived, sent.T) and check.compared == {"projection.weight"}
+
+
+@pytest.mark.parametrize("other", ["model.tower.0.weight", "model.towers.weight"])
+def test_only_weights_of_parts_that_the_engine_has_left_out_may_arrive_nowhere(other: str) -> None:
+    model: Any = torch.nn.ModuleDict({"head": torch.nn.Linear(2, 2, bias=False), "tower": StageMissingLayer("image")})
+    model.load_weights = lambda weights: {name for name, _ in weights if name == "head.weight"}
+    sent = [("head.weight", model["head"].weight), (other, torch.ones(2))]
+    check = WeightCheck(generation_of(model), lambda: [model.load_weights([each]) for each in sent])
+    is_left_out = other.startswith("model.tower.")
+    with nullcontext() if is_left_out else pytest.raises(EngineError, match=f"^vLLM took no weights from {other}, "):
+        check()
+    assert check.compared == ({"head.weight"} if is_left_out else set())
 
 
 def test_a_server_is_sent_merged_weights_that_stay_merged_when_trl_unmerges_the_adapter() -> None:

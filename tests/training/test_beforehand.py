@@ -111,12 +111,20 @@ def test_a_model_of_which_nothing_is_trained_is_refused_and_an_adapters_file_is_
     assert saved["target_modules"] == ["o_proj", "q_proj", "v_proj"]
 
 
-def test_what_reads_images_is_not_trained() -> None:
-    for name in ("Gemma 3", "Gemma 3, images", "Qwen3.5, images"):
+def test_what_reads_images_is_not_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("Gemma 3", "Gemma 3, images", "Gemma 4, images", "Qwen3.5, images"):
         model = make_model(name)
+        monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+        check_model(config(), model)
+        assert all(parameter.requires_grad for parameter in model.parameters())  # FSDP cannot mix them
+        monkeypatch.delenv("ACCELERATE_USE_FSDP")
         check_model(config(), model)
         frozen = {each.split(".")[1] for each, parameter in model.named_parameters() if not parameter.requires_grad}
-        images = {"Gemma 3, images": {"vision_tower", "multi_modal_projector"}, "Qwen3.5, images": {"visual"}}
+        images = {
+            "Gemma 3, images": {"vision_tower", "multi_modal_projector"},
+            "Gemma 4, images": {"vision_tower", "embed_vision"},
+            "Qwen3.5, images": {"visual"},
+        }
         assert frozen == images.get(name, set())
 
 

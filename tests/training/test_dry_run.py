@@ -290,6 +290,8 @@ def test_an_adapter_of_all_layers_leaves_out_those_that_read_images(tmp_path: Pa
         trained = get_peft_model(base, make_adapter(config(), model))
         check_model(config(), trained)
         assert sum("lora_A" in each for each, _ in trained.named_parameters()) == adapted
+    named = make_adapter(config(), replace(model, lora_target_modules=["q_proj", "lm_head"]))
+    assert named.exclude_modules is None
 
 
 def test_a_checkpoint_with_deepspeeds_optimizer_needs_deepspeed(tmp_path: Path) -> None:
