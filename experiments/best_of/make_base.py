@@ -2,10 +2,11 @@
 
 Four, six or eight items, each with a head and up to nine terms; its value is the head plus the last digit of the sum of
 its terms. The head bounds the value, so which item to compute next, when to stop, and which item to name when stopped
-can all be decided well or badly. In nine of ten thoughts the base computes all items in their order, and some of them
-again, at once or later; in the tenth it computes no more than it must, the items that can be largest first. When it is
-stopped it names the best item so far, or any item where none is computed. In one problem of eight a head is so large
-that nothing needs to be computed.
+can all be decided well or badly. Nine of ten worked examples compute all items in their order, and some of them again,
+at once or later; the tenth computes no more than it must, the items that can be largest first. A thought that is
+stopped names the best item so far, or any item where none is computed. In one problem of eight a head is so large that
+nothing needs to be computed. The base is concise more often than its examples: batches have examples of similar length
+and count alike, so that a token of a short thought weighs about ten times as much.
 
     problem    A3a4b7B5c1d0e2C2?
     thinking   C2=2C^2B5c1d1e3=8B^8A3a4b1=4B^8   (an item: head, terms, sum so far; its value, the best item so far)
