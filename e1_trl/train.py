@@ -51,7 +51,7 @@ from e1_trl.training.validation import BestCheckpoint, Validation
 
 MAX_GRADING_WORKERS = 8
 ALL_LAYERS = "all-linear"
-OF_IMAGES = r"(?!.*\b(language|text)_model\b).*"  # modules of models that also read images
+NOT_OF_TEXT = r"(?!.*\b(language|text)_model\b).*"  # modules of models that also read images
 
 
 def prepare(
@@ -122,7 +122,7 @@ def make_adapter(args: E1Config, model: ModelConfig) -> Any:
         with user_errors(f"the model {name}", OSError, ValueError):
             config = AutoConfig.from_pretrained(name, **hub)
         if config.get_text_config() is not config:
-            adapter.exclude_modules = OF_IMAGES
+            adapter.exclude_modules = NOT_OF_TEXT
     return adapter
 
 
