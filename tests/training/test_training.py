@@ -137,10 +137,12 @@ def test_lora_trains_and_reaches_the_engine(train: Train, tmp_path: Path, monkey
 
     budgets = tmp_path / "run" / "budget.json"
     budgets.write_text(json.dumps({**json.loads(budgets.read_text()), "curve": ["of the adapter"]}))
+    (tmp_path / "run" / "preprocessor_config.json").write_text("{}")  # as a model that also reads images has it
     merged = tmp_path / "merged"
     monkeypatch.setattr(sys, "argv", ["merge.py", str(tmp_path / "run"), str(merged)])
     exec(MERGE, {})
     assert json.loads((merged / "budget.json").read_text())["curve"] == []
+    assert (merged / "preprocessor_config.json").exists()
     card([str(merged)])
     ids = torch.arange(10).unsqueeze(0)
     with torch.no_grad():
