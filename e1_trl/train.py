@@ -104,7 +104,7 @@ def prepare(
         chat_template_kwargs=args.chat_template_kwargs or {},
     )
     made = (script_args.answer_type, grader, rewards, advantage)
-    return Recipe(args, model, facts, problems, evaluation, *made, checkpoint, origin)
+    return Recipe(args, model, adapter, facts, problems, evaluation, *made, checkpoint, origin)
 
 
 def make_adapter(args: E1Config, model: ModelConfig) -> Any:
@@ -149,7 +149,7 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
             eval_dataset=evaluation if args.eval_strategy != "no" else None,
             processing_class=recipe.facts.tokenizer,
             advantage=recipe.advantage,
-            peft_config=make_adapter(args, recipe.model),
+            peft_config=recipe.adapter,
         )
         if args.eval_budgets and evaluation is not None:
             trainer.add_callback(

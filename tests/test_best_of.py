@@ -3,8 +3,9 @@
 import random
 
 import pytest
+import torch
 from conftest import ROOT
-from transformers import AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from experiments.best_of.make_base import COUNTS, ITEMS, Choice, example
 from experiments.best_of.transcripts import DOCUMENT, KINDS, kind_of, read_table
@@ -75,6 +76,20 @@ def test_most_thoughts_of_the_base_are_long_and_all_decide() -> None:
     assert 0.08 < concise < 0.14  # a tenth, and others by chance
     thought = CHOICE.natural(random.Random(0), repeats=False)
     assert "".join(thought) in ("A3a4b1=4A^4B5c1d1=6B^6C2=2B^6", "".join(CHOICE.concise))
+
+
+def test_the_base_is_concise_more_often_than_its_examples() -> None:
+    tokenizer, model = AutoTokenizer.from_pretrained(BASE), AutoModelForCausalLM.from_pretrained(BASE)
+    rng = random.Random(3)
+    drawn = [choice for choice in (Choice.sample(rng) for _ in range(200)) if choice.concise[0] != "A"]
+    shares = []
+    for choice in drawn:
+        asked = [{"role": "user", "content": choice.problem}]
+        prompt = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+        with torch.no_grad():
+            first = model(**prompt).logits[0, -1].softmax(-1)
+        shares.append(first[tokenizer.convert_tokens_to_ids(choice.concise[0])].item())
+    assert 0.25 < sum(shares) / len(shares) < 0.45  # a tenth of the examples
 
 
 def test_a_thought_that_is_not_stopped_is_answered_rightly_and_of_a_stopped_one_only_the_answer_is_learnt() -> None:

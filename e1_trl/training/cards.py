@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from transformers.utils import IMAGE_PROCESSOR_NAME, PROCESSOR_NAME, VIDEO_PROCESSOR_NAME
 
 from e1_trl.checkpoints import model_card
 from e1_trl.checkpoints.budget_file import FILE, BudgetInfo, find_file
@@ -16,7 +17,7 @@ from e1_trl.checkpoints.model_card import EARLIER, RECIPE, BaseModel, publish
 from e1_trl.training.trainer import E1Trainer
 
 # Beside the weights of models that also read images: without them vLLM's server loads such a model for texts alone.
-OF_IMAGES = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
+OF_IMAGES = (IMAGE_PROCESSOR_NAME, PROCESSOR_NAME, VIDEO_PROCESSOR_NAME)
 
 
 def write_cards(

@@ -57,6 +57,7 @@ class Recipe:
 
     args: E1Config
     model: ModelConfig
+    adapter: Any  # PEFT's configuration, if one is trained
     facts: ModelFacts
     problems: "Dataset"  # to train on
     evaluation: "Dataset | None"
