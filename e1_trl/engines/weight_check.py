@@ -43,12 +43,10 @@ def checksum(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def reload_weights(generation: TrlEngine) -> None:
-    """Sync the weights of an engine on CPU, and empty its prefix cache.
+    """Sync the weights of an engine on CPU, and empty its prefix cache. A collective operation.
 
-    A collective operation: gathering a ZeRO-3 parameter needs every process.
-
-    On GPU, TRL's own sync does it, one parameter at a time. vLLM's CPU kernels repack weights
-    when they are first loaded, and repacked ones have no loader; vLLM's layerwise reload unpacks, loads and repacks.
+    On GPU, TRL's own sync does it, one parameter at a time. vLLM's CPU kernels repack weights when they are first
+    loaded, and repacked ones have no loader; vLLM's layerwise reload unpacks, loads and repacks.
     """
 
     def parameters() -> Iterator[tuple[str, torch.Tensor]]:
@@ -136,6 +134,8 @@ class WeightCheck:
                 "vLLM did not empty its prefix cache, as requests still hold blocks of it: keys and values of the old "
                 f"weights would be used with the new ones; {TROUBLESHOOTING}"
             )
+        if not filled and not untaken:
+            raise EngineError("the trainer sent no weights, so vLLM would keep its old ones")
         if not filled:
             warn_once("vLLM does not say which of its tensors it loaded the weights into; they are not compared")
             return

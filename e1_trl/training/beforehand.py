@@ -131,7 +131,9 @@ def check_precision(args: E1Config, model: str | PreTrainedModel, adapter: Any =
     """
     if isinstance(adapter, PeftConfig):
         _check_adapter(args, adapter)
-    if args.deepspeed_plugin is not None or _has_fsdp(args) or adapter is not None:
+    if (version := _fsdp_version(args)) == 1:  # TRL looks for its units in the model as it was before it was wrapped
+        raise UserError("vLLM would not get the weights of FSDP's version 1; set fsdp_version to 2 in its fsdp_config")
+    if args.deepspeed_plugin is not None or version or adapter is not None:
         return
     low = [dtype for dtype in _trained_dtypes(args, model) if dtype.itemsize == 2]
     if low:
@@ -139,8 +141,11 @@ def check_precision(args: E1Config, model: str | PreTrainedModel, adapter: Any =
         raise UserError(f"dtype is {name}, and learning_rate is {args.learning_rate:g}: {ROUNDS_AWAY}")
 
 
-def _has_fsdp(args: E1Config) -> bool:
-    return bool(args.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+def _fsdp_version(args: E1Config) -> int:
+    """Return the version of FSDP by the recipe, or else by Accelerate's configuration; 0 without it."""
+    if args.fsdp:
+        return int(args.fsdp_plugin_args["fsdp_version"])
+    return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true" and int(os.environ.get("FSDP_VERSION", "1"))
 
 
 def _trained_dtypes(args: E1Config, model: str | PreTrainedModel) -> set[torch.dtype]:
@@ -211,14 +216,13 @@ def _check_adapters(args: E1Config, model: PreTrainedModel) -> None:
 def check_model(args: E1Config, model: PreTrainedModel) -> None:
     """Check precision and adapter of a loaded model, freeze what reads images, and let it be saved.
 
-    No gradient reaches what reads images, so that DDP would wait for it, and an optimizer hold states for nothing; FSDP
-    does not wait, and cannot flatten trained weights together with frozen ones. Transformers refuses to save a model,
-    at the first checkpoint, that names values of sampling and leaves sampling off.
+    No gradient reaches what reads images, so that DDP would wait for it, and an optimizer hold states for nothing.
+    Transformers refuses to save a model, at the first checkpoint, that names values of sampling and leaves it off.
     """
     check_precision(args, model)
     if is_peft_model(model):
         _check_adapters(args, model)
-    elif not _has_fsdp(args):
+    else:
         for each in _unread(model).values():
             each.requires_grad_(False)
     if model.generation_config is not None:

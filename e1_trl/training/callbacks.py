@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from accelerate.utils import is_peft_model
 from safetensors import safe_open
+from torch.distributed.fsdp import FSDPModule
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainerCallback, TrainerState
 from transformers.trainer_callback import ExportableState
@@ -253,6 +254,9 @@ def packing_gap(trainer: "E1Trainer") -> float:
             scores.append(trainer.score(model, ids, mask, PROBE - 1)[0])
     trainer.layout = layout
     model.train(was_training)
+    for each in model.modules():
+        if isinstance(each, FSDPModule):  # as a backward pass does, and as a sync of weights expects it
+            each.reshard()
     alone, packed = scores
     gaps: torch.Tensor = trainer.accelerator.gather((packed - alone).abs().mean(1).max())
     return gaps.max().item()

@@ -51,6 +51,9 @@ def write_cards(
             shutil.copy(file, folder)
     if (folder / FILE).exists():  # of a training that is resumed; efforts are written by hand
         trained = replace(trained, efforts=BudgetInfo.read(folder / FILE).efforts)
+    if resumed and (folder / ORIGIN).exists():  # what it was trained on before
+        earlier = BaseModel.read(folder).datasets
+        base = replace(base, datasets=tuple(dict.fromkeys([*earlier, *base.datasets])))
 
     def write(**more: Any) -> None:
         hub_id = trainer.hub_model_id  # read late: an upload without configuration sets it only then

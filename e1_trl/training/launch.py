@@ -17,6 +17,7 @@ from e1_trl.command_line import CommandParser, names_in, run_command
 from e1_trl.errors import INSTALL, TROUBLESHOOTING, UserError
 from e1_trl.recipes import fields_of, processes_of, read_mapping, resource, shipped
 from e1_trl.training.arguments import BudgetedTraining, TrlFields
+from e1_trl.training.cuda import gpu_fault
 from e1_trl.training.recipe_arguments import RecipeArguments
 from e1_trl.versions import check_versions
 
@@ -133,21 +134,24 @@ def _choose_for_cpus(
     chosen = {}
     used = []
     named = read_mapping(resource("accelerate_configs", name)) if name else {"use_cpu": True}
-    is_dry = is_dry and not named.get("use_cpu")
-    if is_dry:
+    goes_without = is_dry and not named.get("use_cpu")
+    if goes_without:
         steps = read_value(BATCH[1], recipe.get(BATCH[1], getattr(TrlFields, BATCH[1])), Count)
         chosen = {"dtype": "float32", "fp16": "false"} if recipe.get("fp16") else {"dtype": "float32"}
-    if is_dry or (not name and not os.path.isfile(default_config_file)):
+    if goes_without or (not name and not os.path.isfile(default_config_file)):
+        asked = recipe.get("use_cpu") or "use_cpu" in given
+        if not (is_dry or asked) and (fault := gpu_fault()) is not None:
+            raise UserError(f"{fault}. To train on CPUs all the same, set accelerate_config to cpu")
         name = "cpu"
         used.append("accelerate_config cpu")
-    if not PRECISION & {*given} and (is_dry or all(recipe.get(each) is None for each in PRECISION)):
+    if not PRECISION & {*given} and (goes_without or all(recipe.get(each) is None for each in PRECISION)):
         chosen["bf16"] = "false"
     chosen = {field: value for field, value in chosen.items() if field not in given}
-    if is_dry:
+    if goes_without:
         chosen[BATCH[1]] = str(steps * (processes or named.get("num_processes", 1)))
     used += [f"{field} {value}" for field, value in chosen.items()]
     if used:
-        why = "for the dry run" if is_dry else "which you did not set"
+        why = "for the dry run" if goes_without else "which you did not set"
         print(f"e1 train: no GPU found; using {', '.join(used)}, {why}", flush=True)
     return name, chosen
 

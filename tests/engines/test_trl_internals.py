@@ -90,6 +90,15 @@ def test_only_weights_of_parts_that_the_engine_has_left_out_may_arrive_nowhere(o
     assert check.compared == ({"head.weight"} if is_left_out else set())
 
 
+def test_a_sync_that_sends_nothing_is_an_error_and_one_that_vllm_does_not_account_for_is_not() -> None:
+    model: Any = torch.nn.ModuleDict({"head": torch.nn.Linear(2, 2, bias=False)})
+    model.load_weights = lambda weights: {name for name, _ in weights}
+    with pytest.raises(EngineError, match=r"^the trainer sent no weights, so vLLM would keep its old ones"):
+        WeightCheck(generation_of(model), lambda: None)()
+    model.load_weights = lambda _: None
+    WeightCheck(generation_of(model), lambda: model.load_weights([("head.weight", model["head"].weight)]))()
+
+
 def test_a_server_is_sent_merged_weights_that_stay_merged_when_trl_unmerges_the_adapter() -> None:
     config = LoraConfig(target_modules=["q_proj"], init_lora_weights=False)
     model = get_peft_model(AutoModelForCausalLM.from_pretrained(BASE, dtype=torch.float32), config)

@@ -14,6 +14,7 @@ from e1_trl.errors import UserError
 from e1_trl.plan.smoke import preflight
 from e1_trl.plan.smoke.command import main
 from e1_trl.training.cuda import Card, gpu_fault, visible_cards
+from e1_trl.training.launch import command
 
 
 @pytest.fixture
@@ -73,6 +74,20 @@ def test_a_build_of_pytorch_that_cannot_use_the_gpus_fails_and_says_why(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     (node / "said").write_text("")
     assert gpu_fault() is None
+
+
+def test_a_training_without_a_launcher_is_not_moved_to_cpus_by_gpus_that_cannot_be_used(
+    node: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = node / "own.yaml"
+    recipe.write_text("max_steps: 3\n")
+    line = ["--config", str(recipe)]
+    with pytest.raises(UserError, match=r"^nvidia-smi lists 2 GPUs .*\. To train on CPUs all the same, set accelerate"):
+        command(line, gpus=0)
+    for asked in (["--use_cpu", "true"], ["--accelerate_config", "cpu"], ["--dry_run", "true"]):
+        assert command([*line, *asked], gpus=0)
+    (node / "said").write_text("")
+    assert command(line, gpus=0)
 
 
 def test_a_missing_compiler_or_header_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,13 +111,9 @@ def test_a_model_of_which_nothing_is_trained_is_refused_and_an_adapters_file_is_
     assert saved["target_modules"] == ["o_proj", "q_proj", "v_proj"]
 
 
-def test_what_reads_images_is_not_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_reads_images_is_not_trained() -> None:
     for name in ("Gemma 3", "Gemma 3, images", "Gemma 4, images", "Qwen3.5, images"):
         model = make_model(name)
-        monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-        check_model(config(), model)
-        assert all(parameter.requires_grad for parameter in model.parameters())  # FSDP cannot mix them
-        monkeypatch.delenv("ACCELERATE_USE_FSDP")
         check_model(config(), model)
         frozen = {each.split(".")[1] for each, parameter in model.named_parameters() if not parameter.requires_grad}
         images = {
@@ -153,10 +149,26 @@ def test_weights_in_fp32_masters_and_adapters_in_fp32_are_trained(
     in_16 = config(model_init_kwargs={"dtype": "bfloat16"})
     check_precision(in_16, str(BASE), adapter=LoraConfig())
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")  # which casts what is trained to fp32
+    monkeypatch.setenv("FSDP_VERSION", "2")
     check_precision(in_16, str(BASE))
     monkeypatch.delenv("ACCELERATE_USE_FSDP")
+    in_16.fsdp, in_16.fsdp_plugin_args = True, {"fsdp_version": 2}
+    check_precision(in_16, str(BASE))
+    in_16.fsdp = False
     in_16.deepspeed_plugin = DeepSpeedPlugin(zero_stage=2)
     check_precision(in_16, str(BASE))
+
+
+def test_the_version_of_fsdp_that_would_leave_vllm_its_old_weights_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = r"^vLLM would not get the weights of FSDP's version 1; set fsdp_version to 2"
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")  # of version 1, unless FSDP_VERSION says otherwise
+    with pytest.raises(UserError, match=message):
+        check_precision(config(), str(BASE))
+    monkeypatch.delenv("ACCELERATE_USE_FSDP")
+    args = config()
+    args.fsdp, args.fsdp_plugin_args = True, {"fsdp_version": 1}
+    with pytest.raises(UserError, match=message):
+        check_model(args, small())
 
 
 def test_a_recipe_in_16_bits_without_deepspeed_is_refused_before_its_model_loads(

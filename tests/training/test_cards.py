@@ -121,7 +121,7 @@ def test_a_training_that_goes_on_keeps_efforts_and_its_earlier_recipe_and_a_fini
     replace(BudgetInfo.read(tmp_path / "budget.json"), efforts=efforts).write(tmp_path)
     results = tmp_path / "e1" / "results-aime.md"
     results.touch()
-    write_cards(trainer, ORIGIN, {"learning_rate": 5e-7}, resumed=20)
+    write_cards(trainer, replace(ORIGIN, datasets=("org/later",)), {"learning_rate": 5e-7}, resumed=20)
     trainer.hub_model_id = "me/e1"
     for trainer.state.global_step in (0, 20):  # before the checkpoint is loaded, and after
         trainer.create_model_card()
@@ -131,6 +131,7 @@ def test_a_training_that_goes_on_keeps_efforts_and_its_earlier_recipe_and_a_fini
     for trainer.state.global_step in (21, 22):
         trainer.create_model_card()
     assert BudgetInfo.read(tmp_path / "budget.json").efforts == efforts and not results.exists()
+    assert BaseModel.read(tmp_path).datasets == ("org/data", "org/later")
     recipes = [(tmp_path / "e1" / name).read_text() for name in ("recipe-until-20.yaml", "recipe.yaml")]
     assert recipes == ["learning_rate: 1.0e-06\n", "learning_rate: 5.0e-07\n"]
     assert ", after [e1/recipe-until-20.yaml](e1/recipe-until-20.yaml) up to" in (tmp_path / "README.md").read_text()

@@ -127,3 +127,40 @@ def test_processes_that_share_the_weights_out_come_to_the_same_gap(tmp_path: Pat
     printed = in_group(UNDER_ZERO, folder=tmp_path)
     gaps = sorted(float(line.split()[1]) for line in printed.splitlines() if line.startswith("GAP"))
     assert len(gaps) == 4 and gaps[0] == gaps[1] < LOGPROBS < GROSS < gaps[2] == gaps[3]
+
+
+SHARDED = """
+import torch
+from types import SimpleNamespace
+from accelerate import Accelerator
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from trl.trainer.utils import add_fused_lm_head
+from e1_trl.training.arguments import VARLEN
+from test_packing import QWEN, model_of
+from e1_trl.training.callbacks import packing_gap
+from e1_trl.training.scoring import Layout, scored
+
+accelerator = Accelerator(cpu=True)
+model = model_of(QWEN, VARLEN)
+add_fused_lm_head(model)
+for layer in model.model.layers:
+    fully_shard(layer)
+fully_shard([model.model.norm, model.lm_head], reshard_after_forward=False)  # as Accelerate does
+fully_shard(model)
+trainer = SimpleNamespace(model=model, layout=Layout.PACKED, accelerator=accelerator)
+trainer.score = lambda model, ids, mask, kept: scored(
+    model, model.base_model, ids, mask, kept, len(ids), trainer.layout is Layout.PACKED
+)
+print("GAP", packing_gap(trainer))
+print("WHOLE", sum(not isinstance(each, DTensor) for each in model.parameters()))
+"""
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+def test_after_the_gap_is_measured_fsdp_has_its_shards_of_all_weights(tmp_path: Path) -> None:
+    words = [line.split() for line in in_group(SHARDED, folder=tmp_path).splitlines()]
+    gaps = [float(value) for name, value in (each for each in words if len(each) == 2) if name == "GAP"]
+    assert len(gaps) == 2 and max(gaps) < LOGPROBS
+    assert [each for each in words if each[:1] == ["WHOLE"]] == [["WHOLE", "0"]] * 2
