@@ -2,18 +2,18 @@
 
 Four, six or eight items, each with a head and up to nine terms; its value is the head plus the last digit of the sum of
 its terms. The head bounds the value, so which item to compute next, when to stop, and which item to name when stopped
-can all be decided well or badly. Nine of ten worked examples compute all items in their order, and some of them again,
-at once or later; the tenth computes no more than it must, the items that can be largest first. A thought that is
-stopped names the best item so far, or any item where none is computed. In one problem of eight a head is so large that
-nothing needs to be computed. The base is concise more often than its examples: batches have examples of similar length
-and count alike, so that a token of a short thought weighs about ten times as much.
+can all be decided well or badly. Nearly all worked examples compute all items in their order and come back to many of
+them, at once or later; one in eighty computes no more than it must, the items that can be largest first. A thought that
+is stopped names the best item so far, or any item where none is computed. In one problem of eight a head is so large
+that nothing needs to be computed. The base is concise more often than its examples: batches have examples of similar
+length and count alike, so that a token of a short thought weighs many times as much.
 
     problem    A3a4b7B5c1d0e2C2?
     thinking   C2=2C^2B5c1d1e3=8B^8A3a4b1=4B^8   (an item: head, terms, sum so far; its value, the best item so far)
     solution   \\boxed{B}
 
     python -m experiments.best_of.make_base --what data     the problems: seconds
-    python -m experiments.best_of.make_base --what model    the base: twenty minutes on two cores
+    python -m experiments.best_of.make_base --what model    the base: half an hour on two cores
 """
 
 import random
@@ -44,9 +44,9 @@ WORDS = [
     *(f"^{number}" for number in NUMBERS),
 ]
 ADDED = [word for word in WORDS if len(word) > 1]  # which Qwen2's pre-tokenizer would spell (`make_tokenizer`)
-CONCISE = 1 / 10  # share of the thoughts that are no longer than they must be; the numbers below are of the others
+CONCISE = 1 / 80  # share of the thoughts that are no longer than they must be; the numbers below are of the others
 CONCISE_AT_FIRST = 1 / 2  # the same while the base learns to compute, before anything is said again
-BACK = 0.7  # probability that it computes an earlier item again, at most 1.5 times as often as there are items
+BACK = 0.75  # probability that it computes an earlier item again, at most twice as often as there are items
 RECHECK = (0.2, 0.45)  # probability of one more recheck of an item at once, drawn for each thought
 MAX_RECHECKS = 2
 STOPPED = 1 / 5  # share of the worked examples that are stopped
@@ -130,7 +130,7 @@ class Choice:
         if rng.random() < (CONCISE if repeats else CONCISE_AT_FIRST):
             return self.concise
         again = rng.uniform(*RECHECK) if repeats else 0.0
-        back = 3 * len(self.heads) // 2 if repeats else 0
+        back = 2 * len(self.heads) if repeats else 0
         done, tokens = list[int](), list[str]()
         while len(done) < len(self.heads):
             if done and back and rng.random() < BACK:

@@ -1,6 +1,6 @@
 """Read unconstrained thoughts about best_of: are their steps right, and do they close before an answer is certain?
 
-python -m experiments.best_of.transcripts runs/systems/best_of/*/test     adds to docs/results/best_of-thoughts.md
+python -m experiments.best_of.transcripts best_of     adds to docs/results/best_of-thoughts.md
 """
 
 import argparse
@@ -16,11 +16,11 @@ from e1_trl.report import samples
 from e1_trl.report.markdown import table
 from experiments.best_of.make_base import ITEMS, Choice
 from experiments.systems.measure import FREE
-from experiments.systems.miniatures import BEST_OF
+from experiments.systems.miniatures import BEST_OF, CONCISE
 
-DOCUMENT = Path("docs/results/best_of-thoughts.md")
+RESULTS = Path("docs/results")
 KINDS = ("a wrong step", "closed while an item could still be the best", "decided")
-INTRODUCTION = """# Unconstrained thoughts about best_of
+INTRODUCTION = """# Unconstrained thoughts about {miniature}
 
 Made by `python -m experiments.best_of.transcripts` from the evaluations of the systems, 2,048 thoughts each. A step is
 wrong if it is not what the problem's item gives: its head, terms, sums and value, and the best item so far.
@@ -61,16 +61,17 @@ def read_table(text: str) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    """Add the evaluations that the command line names to the table, in place of their own lines."""
+    """Add the evaluations of a miniature's systems to its table, in place of their own lines."""
     parser = argparse.ArgumentParser(prog="experiments.best_of.transcripts")
-    parser.add_argument("folders", nargs="+", type=Path, help="evaluations, in folders named after their systems")
-    folders = parser.parse_args().folders
-    lines = read_table(DOCUMENT.read_text()) if DOCUMENT.exists() else {}
-    for folder in folders:
+    parser.add_argument("miniature", choices=[BEST_OF.name, CONCISE.name])
+    miniature = parser.parse_args().miniature
+    document = RESULTS / f"{miniature}-thoughts.md"
+    lines = read_table(document.read_text()) if document.exists() else {}
+    for folder in sorted(Path("runs/systems", miniature).glob("*/test")):
         answers = samples.read(folder)
         lines[folder.parent.name] = count(answers[answers["method"] == FREE])
     rows = [(name, *counts) for name, counts in sorted(lines.items())]
-    DOCUMENT.write_text(f"{INTRODUCTION}\n{table(('training', *KINDS), rows)}")
+    document.write_text(f"{INTRODUCTION.format(miniature=miniature)}\n{table(('training', *KINDS), rows)}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import numpy as np
 from experiments.results import Results
 from experiments.systems.compare import compare_pairs, over_seeds
 from experiments.systems.measure import Row
-from experiments.systems.miniatures import FIRST_ZERO, MINIATURES
+from experiments.systems.miniatures import CONCISE, FIRST_ZERO, MINIATURES
 from experiments.systems.tables import at_best_rate, by_system, mean, plain
 
 QUARTER = "0.25"
@@ -54,7 +54,7 @@ def quotes(results: Results) -> Iterator[str]:
     both, before = p_over_both(small, "forks_mean", RANDOM), p_of(small, "forks_mean", RANDOM, 3)
     yield f"(p {both:.3f} over both, not shown; three seeds of each were added after p was {before:.2f} over seeds)"
     yield from first_table(rows, small)
-    found = systems(rows, "best_of")
+    found = systems(rows, CONCISE.name)
     yield f"(p {p_over_both(found, 'forks_mean', RANDOM):.3f} over both)"
     yield f"Three seeds of each were added after p was {p_of(found, 'forks_mean', RANDOM, 3):.2f} over seeds"
     level = 0.05 / sum(len(compare_pairs(systems(rows, name))) for name in MINIATURES)
@@ -115,7 +115,7 @@ def without_forks(rows: list[Row], found: dict[str, list[Row]], small: dict[str,
 
 def policies(results: Results) -> Iterator[str]:
     """Return quotes of docs/policies.md: what collapses without a budget, and what not thinking earns on best_of."""
-    found = systems(list(results["systems"]), "best_of")
+    found = systems(list(results["systems"]), CONCISE.name)
     kept, lost = (mean(found[name], "unconstrained_accuracy") for name in ("base", "kimi"))
     yield f"on `best_of` Kimi's falls from {100 * kept:.1f} to {lost:.1%}"
 
@@ -153,7 +153,7 @@ def place(row: Row) -> tuple[str, str]:
 
 def named(rows: list[Row], system: str) -> list[Row]:
     """Return the rows of a system on best_of, by its whole name."""
-    return [row for row in rows if place(row) == ("best_of", system)]
+    return [row for row in rows if place(row) == (CONCISE.name, system)]
 
 
 def leads(rows: list[Row], rate: str) -> tuple[float, float]:

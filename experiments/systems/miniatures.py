@@ -27,9 +27,9 @@ class Problem(Protocol):
 
 @dataclass(frozen=True)
 class Miniature:
-    """A base, its problems, and the recipe of E1, which has the batch, learning rate and tokens of all systems.
+    """A language of problems, and the recipe of E1 on them, which has the base, batch, rate and tokens of all systems.
 
-    The folder of its language has them all, with an evaluation.
+    The folder of the language has both, with an evaluation.
     """
 
     name: str
@@ -48,12 +48,12 @@ class Miniature:
         return Path("runs") / self.language
 
     @property
-    def base(self) -> Path:
-        return self.folder / "base"
-
-    @property
     def recipe(self) -> Path:
         return self.folder / self.settings
+
+    @property
+    def base(self) -> Path:
+        return Path(__file__).parents[2] / fields_of(self.recipe)["model_name_or_path"]
 
     @property
     def systems(self) -> list[Path]:
@@ -71,4 +71,5 @@ class Miniature:
 FIRST_ZERO = Miniature("first_zero", "first_zero", first_zero.Search.read, first_zero.make_data)
 SHORT = replace(FIRST_ZERO, name="first_zero_short", settings="short.yaml")
 BEST_OF = Miniature("best_of", "best_of", best_of.Choice.read, best_of.make_data)
-MINIATURES = {each.name: each for each in (FIRST_ZERO, SHORT, BEST_OF)}
+CONCISE = replace(BEST_OF, name="best_of_concise", settings="concise.yaml")
+MINIATURES = {each.name: each for each in (FIRST_ZERO, SHORT, BEST_OF, CONCISE)}
