@@ -82,7 +82,7 @@ def prepare(
     check_precision(args, model.model_name_or_path, adapter)
     with args.main_process_first(desc="preparing the prompts"):
         problems, evaluation = load(script_args, mixture, args, facts.tokenizer, rewards)
-    if args.push_to_hub and args.process_index == 0:
+    if args.push_to_hub and args.process_index == 0 and not script_args.dry_run:
         hub.reserve(
             args.hub_model_id or Path(args.output_dir).absolute().name, args.hub_private_repo, args.hub_revision
         )

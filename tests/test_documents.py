@@ -100,7 +100,8 @@ OF_LIBRARIES = {
     "PytorchStreamWriter failed writing file",
     "offline mode is enabled",
     "Cannot find an appropriate cached snapshot folder",
-    "is not available in the local cache",
+    "couldn't find them in the cached files",
+    "OfflineModeIsEnabled",
 }
 
 
