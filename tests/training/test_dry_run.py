@@ -175,7 +175,7 @@ def test_the_number_of_steps_is_what_the_trainer_makes_of_the_dataset(
     assert trained == steps
 
 
-def test_a_training_that_could_not_upload_does_not_begin(
+def test_a_training_that_could_not_upload_does_not_begin_and_a_dry_run_makes_no_repository(
     nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serving_hub() as hub:
@@ -185,6 +185,8 @@ def test_a_training_that_could_not_upload_does_not_begin(
         said = r"^push_to_hub: someone/e1 holds another model \(pytorch_model.bin\)[^\n]*$"
         with pytest.raises(UserError, match=said):
             main([str(part) for part in (*NANO, "--output_dir", tmp_path / "run", *pushing)])
+        dry_run("--output_dir", tmp_path / "run", *pushing[:-1], "someone/new")
+        assert list(hub.repositories) == ["someone/e1"]
     assert not (tmp_path / "run").exists()
 
 
