@@ -144,8 +144,14 @@ def test_a_recipe_says_how_it_is_launched_and_the_command_line_wins(
     ],
 )
 def test_what_nobody_says_is_what_a_machine_without_a_gpu_can_do(
-    written: str, given: list[str], chosen: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    written: str,
+    given: list[str],
+    chosen: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     recipe = tmp_path / "own.yaml"
     recipe.write_text(written)
     with_gpu = command(["--config", str(recipe), *given], gpus=8)

@@ -131,8 +131,8 @@ def check_precision(args: E1Config, model: str | PreTrainedModel, adapter: Any =
     """
     if isinstance(adapter, PeftConfig):
         _check_adapter(args, adapter)
-    if (version := _fsdp_version(args)) == 1:  # TRL looks for its units in the model as it was before it was wrapped
-        raise UserError("vLLM would not get the weights of FSDP's version 1; set fsdp_version to 2 in its fsdp_config")
+    if (version := _fsdp_version(args)) == 1:  # TRL never sees what its outermost unit holds, which may be all
+        raise UserError("vLLM would not get all weights of FSDP's version 1; set fsdp_version to 2 in its fsdp_config")
     if args.deepspeed_plugin is not None or version or adapter is not None:
         return
     low = [dtype for dtype in _trained_dtypes(args, model) if dtype.itemsize == 2]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import IMAGE_PROCESSOR_NAME, PROCESSOR_NAME, VIDEO_PROCESSOR_NAME
 
 from e1_trl.checkpoints import model_card
@@ -51,7 +52,7 @@ def write_cards(
             shutil.copy(file, folder)
     if (folder / FILE).exists():  # of a training that is resumed; efforts are written by hand
         trained = replace(trained, efforts=BudgetInfo.read(folder / FILE).efforts)
-    if resumed and (folder / ORIGIN).exists():  # what it was trained on before
+    if (folder / f"{PREFIX_CHECKPOINT_DIR}-{resumed}").exists() and (folder / ORIGIN).exists():  # it goes on here
         earlier = BaseModel.read(folder).datasets
         base = replace(base, datasets=tuple(dict.fromkeys([*earlier, *base.datasets])))
 

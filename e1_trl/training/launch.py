@@ -83,7 +83,8 @@ def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
     """
     options, overrides = _launcher().parse_known_args(argv)
     parser = CommandParser("e1 train", "", "")
-    parser.add_argument("--dry_run", nargs="?", const="true", help="As in a recipe.")
+    for name in ("--dry_run", "--use_cpu"):
+        parser.add_argument(name, nargs="?", const="true", help="As in a recipe.")
     parser.add_argument(f"--{BATCH[1]}", hint=Count, help="As in a recipe.")
     said = {name: value for name, value in vars(parser.parse_known_args(overrides)[0]).items() if value is not None}
     gpus = _count_gpus() if gpus is None else gpus
@@ -95,7 +96,7 @@ def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
         train = ["--config", str(file)]
     accelerate_config = options.accelerate_config or fields.get("accelerate_config")
     given = {*names_in(overrides)}
-    is_dry = str(said.pop("dry_run", fields.get("dry_run"))).lower() in ("true", "t", "yes", "y", "1")
+    is_dry = _is_true(said.pop("dry_run", fields.get("dry_run")))
     processes = options.num_processes
     if not gpus:
         goes_without = is_dry and not options.accelerate_config
@@ -121,6 +122,11 @@ def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
     return [*launch, "-m", "e1_trl.train", *train, *overrides]
 
 
+def _is_true(value: Any) -> bool:
+    """Return whether a field's value, which may be text, is true."""
+    return str(value).lower() in ("true", "t", "yes", "y", "1")
+
+
 def _choose_for_cpus(
     name: str | None, is_dry: bool, recipe: Mapping[str, Any], given: Collection[str], processes: int | None
 ) -> tuple[str | None, dict[str, str]]:
@@ -139,7 +145,7 @@ def _choose_for_cpus(
         steps = read_value(BATCH[1], recipe.get(BATCH[1], getattr(TrlFields, BATCH[1])), Count)
         chosen = {"dtype": "float32", "fp16": "false"} if recipe.get("fp16") else {"dtype": "float32"}
     if goes_without or (not name and not os.path.isfile(default_config_file)):
-        asked = recipe.get("use_cpu") or "use_cpu" in given
+        asked = _is_true(recipe.get("use_cpu"))
         if not (is_dry or asked) and (fault := gpu_fault()) is not None:
             raise UserError(f"{fault}. To train on CPUs all the same, set accelerate_config to cpu")
         name = "cpu"

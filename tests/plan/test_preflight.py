@@ -79,11 +79,15 @@ def test_a_build_of_pytorch_that_cannot_use_the_gpus_fails_and_says_why(
 def test_a_training_without_a_launcher_is_not_moved_to_cpus_by_gpus_that_cannot_be_used(
     node: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("accelerate.commands.config.default_config_file", str(node / "none"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     recipe = node / "own.yaml"
     recipe.write_text("max_steps: 3\n")
     line = ["--config", str(recipe)]
     with pytest.raises(UserError, match=r"^nvidia-smi lists 2 GPUs .*\. To train on CPUs all the same, set accelerate"):
         command(line, gpus=0)
+    with pytest.raises(UserError, match=r"^nvidia-smi lists 2 GPUs "):
+        command([*line, "--use_cpu", "false"], gpus=0)
     for asked in (["--use_cpu", "true"], ["--accelerate_config", "cpu"], ["--dry_run", "true"]):
         assert command([*line, *asked], gpus=0)
     (node / "said").write_text("")

@@ -121,6 +121,7 @@ def test_a_training_that_goes_on_keeps_efforts_and_its_earlier_recipe_and_a_fini
     replace(BudgetInfo.read(tmp_path / "budget.json"), efforts=efforts).write(tmp_path)
     results = tmp_path / "e1" / "results-aime.md"
     results.touch()
+    (tmp_path / "checkpoint-20").mkdir()
     write_cards(trainer, replace(ORIGIN, datasets=("org/later",)), {"learning_rate": 5e-7}, resumed=20)
     trainer.hub_model_id = "me/e1"
     for trainer.state.global_step in (0, 20):  # before the checkpoint is loaded, and after
@@ -132,6 +133,9 @@ def test_a_training_that_goes_on_keeps_efforts_and_its_earlier_recipe_and_a_fini
         trainer.create_model_card()
     assert BudgetInfo.read(tmp_path / "budget.json").efforts == efforts and not results.exists()
     assert BaseModel.read(tmp_path).datasets == ("org/data", "org/later")
+    write_cards(trainer, ORIGIN, resumed=10)  # from a checkpoint elsewhere, of which this folder says nothing
+    trainer.create_model_card()
+    assert BaseModel.read(tmp_path).datasets == ("org/data",)
     recipes = [(tmp_path / "e1" / name).read_text() for name in ("recipe-until-20.yaml", "recipe.yaml")]
     assert recipes == ["learning_rate: 1.0e-06\n", "learning_rate: 5.0e-07\n"]
     assert ", after [e1/recipe-until-20.yaml](e1/recipe-until-20.yaml) up to" in (tmp_path / "README.md").read_text()
