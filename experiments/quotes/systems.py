@@ -58,7 +58,7 @@ def quotes(results: Results) -> Iterator[str]:
     yield f"(p {p_over_both(found, 'forks_mean', RANDOM):.3f} over both)"
     yield f"Three seeds of each were added after p was {p_of(found, 'forks_mean', RANDOM, 3):.2f} over seeds"
     level = 0.05 / sum(len(compare_pairs(systems(rows, name))) for name in MINIATURES)
-    yield f"the level of {level:.3f} is missed, as on the miniature above ({100 * lead:.1f} points)"
+    yield f"the level of {level:.3f} is missed, as on `first_zero` in small steps ({100 * lead:.1f} points)"
     wide = [p_over_both(systems(rows, LARGE), "e1_random", other) for other in ("e1", "e1_72")]
     yield f"is ahead of both 36 and 72, with a p of {wide[0]:.3f} and {wide[1]:.3f} over seeds and problems"
     ends = {name: mean(found[name], "mean_accuracy") for name in found}
@@ -110,7 +110,7 @@ def without_forks(rows: list[Row], found: dict[str, list[Row]], small: dict[str,
     slow, random, forks = (at[f"{name} at 5e-05"] for name in ("rows_quarter", RANDOM, "forks_mean"))
     yield f"where it ends at {slow}, random budgets at {random}, and the mean of forks at {forks}"
     above = [f"{mean(small[name], 'mean_accuracy'):.1%}" for name in ("rows_quarter", "forks_mean")]
-    yield f"On the miniature above it ends at {above[0]}, the mean of forks at {above[1]}"
+    yield f"On `first_zero` in small steps it ends at {above[0]}, the mean of forks at {above[1]}"
 
 
 def policies(results: Results) -> Iterator[str]:
