@@ -49,7 +49,7 @@ SEEDS = (FIRST, 43, 44)
 THRICE = ("e1_72", "e1_18", "e1_144", "e1", "grpo_cut")  # and the four that are best besides, on the validation split
 # What a recipe must have as the base has it: what is compared is compared on that.
 SHARED = (
-    *("model_name_or_path", "dataset_name", "instruction", "max_generated_tokens", "max_steps", "learning_rate"),
+    *("model_name_or_path", "dataset_name", "instruction", "max_generated_tokens", "learning_rate"),
     *("per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations", "seed"),
 )
 
