@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.results import Results
 from experiments.systems.compare import compare_pairs, over_seeds
-from experiments.systems.measure import Row
+from experiments.systems.measure import BANNED, Row
 from experiments.systems.miniatures import BEST_OF, CONCISE, FIRST_ZERO, MINIATURES
 from experiments.systems.tables import at_best_rate, by_system, mean, plain
 
@@ -88,6 +88,21 @@ def quotes(results: Results) -> Iterator[str]:
     yield f"E1 at 18 tokens has {free['e1_18']:.1%} without one"
     yield f"falls from {fixed['area_at']['0.5']:.1%} after half of the tokens to {fixed['mean_accuracy']:.1%}"
     yield from without_forks(rows, found, small)
+    yield from more_to_gain(systems(rows, BEST_OF.name))
+
+
+def more_to_gain(found: dict[str, list[Row]]) -> Iterator[str]:
+    """Return quotes of what the rows of best_of say."""
+    ends = {name: 100 * mean(own, "mean_accuracy") for name, own in found.items()}
+    free = {name: 100 * mean(own, "unconstrained_accuracy") for name, own in found.items()}
+    gain, banned = (ends[name] - ends["base"] for name in ("e1", BANNED))
+    half = fmean(row["area_at"]["0.5"] for row in found["e1"])
+    yield f"E1 gains {gain:.1f} points**, of which one banned token explains {banned / gain:.0%}"
+    yield f"After half of them E1 has {half:.1%}, and at the end {ends['e1']:.1f}%"
+    yield f"E1 loses {free['base'] - free['e1']:.1f} points** ({free['base']:.1f} to {free['e1']:.1f}%)"
+    yield f"({ends[RANDOM]:.1f} and {ends['e1']:.1f}%), with {free[RANDOM] - free['e1']:.1f} points more without a budget"
+    yield f"with the sum ({ends['forks']:.1f}%) or the mean ({ends['forks_mean']:.1f}%) of their advantages"
+    yield f"thinking, without forks, has {ends['rows_quarter']:.1f}%"
 
 
 def without_forks(rows: list[Row], found: dict[str, list[Row]], small: dict[str, list[Row]]) -> Iterator[str]:
