@@ -100,7 +100,8 @@ def more_to_gain(found: dict[str, list[Row]]) -> Iterator[str]:
     yield f"E1 gains {gain:.1f} points**, of which one banned token explains {banned / gain:.0%}"
     yield f"After half of them E1 has {half:.1%}, and at the end {ends['e1']:.1f}%"
     yield f"E1 loses {free['base'] - free['e1']:.1f} points** ({free['base']:.1f} to {free['e1']:.1f}%)"
-    yield f"({ends[RANDOM]:.1f} and {ends['e1']:.1f}%), with {free[RANDOM] - free['e1']:.1f} points more without a budget"
+    more = free[RANDOM] - free["e1"]
+    yield f"({ends[RANDOM]:.1f} and {ends['e1']:.1f}%), with {more:.1f} points more without a budget"
     yield f"with the sum ({ends['forks']:.1f}%) or the mean ({ends['forks_mean']:.1f}%) of their advantages"
     yield f"thinking, without forks, has {ends['rows_quarter']:.1f}%"
 
