@@ -104,6 +104,12 @@ def more_to_gain(found: dict[str, list[Row]]) -> Iterator[str]:
     yield f"({ends[RANDOM]:.1f} and {ends['e1']:.1f}%), with {more:.1f} points more without a budget"
     yield f"with the sum ({ends['forks']:.1f}%) or the mean ({ends['forks_mean']:.1f}%) of their advantages"
     yield f"thinking, without forks, has {ends['rows_quarter']:.1f}%"
+    yield f"({free['anytime']:.1f}%), but has {ends['anytime']:.1f}% over the budgets"
+    early = {name: after_a_quarter(found[name]) for name in (RANDOM, "rows_decay")}
+    yield f"at first, {early['rows_decay']}"
+    yield f"where they have {early[RANDOM]} at 1e-4, but no better in the end ({ends['rows_decay']:.1f}%)"
+    best, worst = sorted((row["mean_accuracy"] for row in found["rows_decay"]), reverse=True)
+    yield f"one seed has {best:.1%}, the other {worst:.1%}"
 
 
 def without_forks(rows: list[Row], found: dict[str, list[Row]], small: dict[str, list[Row]]) -> Iterator[str]:
