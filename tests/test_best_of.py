@@ -143,3 +143,11 @@ def test_the_table_of_thoughts_is_read_back() -> None:
     counted = read_table((ROOT / RESULTS / "best_of_concise-thoughts.md").read_text())
     assert counted["forks-at-5e-05-42"] == ["6.1%, 3.2% wrong", "9.1%, 2.4% wrong", "84.8%, 0.0% wrong"]
     assert all(len(shares) == len(KINDS) for shares in counted.values())
+    counted = read_table((ROOT / RESULTS / "best_of-thoughts.md").read_text())
+    page = " ".join((ROOT / "docs" / "systems.md").read_text().split())
+    wrong, early = ([float(counted[f"e1-{seed}"][kind].split("%")[0]) for seed in (42, 43, 44)] for kind in (0, 1))
+    ours = [float(share.split("%")[0]) for share in counted["base"]]
+    assert (
+        f"{min(wrong):.0f} to {max(wrong):.0f}% of its thoughts have a wrong step (the base's: {ours[0]:.0f}%)" in page
+    )
+    assert f"{min(early):.0f} to {max(early):.0f}% close while an item could still be the best ({ours[1]:.0f}%)" in page

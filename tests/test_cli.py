@@ -193,7 +193,7 @@ def test_a_dry_run_shows_the_batch_that_is_asked_for_and_one_that_is_off_is_none
     recipe = tmp_path / "own.yaml"
     recipe.write_text("accelerate_config: zero2\ndry_run: true\n")
     assert "zero2" not in str(command(["--config", str(recipe)], gpus=0))
-    assert "zero2" not in str(command(["--config", "E1-Math-1.5B", "--dry_run", "y"], gpus=0))
+    assert "zero2" not in str(command(["--config", "E1-Math-1.5B", "--dry_run", "yes"], gpus=0))
     recipe.write_text("accelerate_config: ddp\nfp16: true\n")
     line = command(["--config", str(recipe), "--dry_run", "true"], gpus=0)
     assert line[line.index("--fp16") :][:2] == ["--fp16", "false"]

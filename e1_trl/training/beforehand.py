@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from accelerate.utils import is_peft_model
+from accelerate.utils import is_peft_model, parse_flag_from_env
 from datasets import Dataset
 from peft import PeftConfig
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -145,7 +145,7 @@ def _fsdp_version(args: E1Config) -> int:
     """Return the version of FSDP by the recipe, or else by Accelerate's configuration; 0 without it."""
     if args.fsdp:
         return int(args.fsdp_plugin_args["fsdp_version"])
-    return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true" and int(os.environ.get("FSDP_VERSION", "1"))
+    return parse_flag_from_env("ACCELERATE_USE_FSDP") and int(os.environ.get("FSDP_VERSION", "1"))
 
 
 def _trained_dtypes(args: E1Config, model: str | PreTrainedModel) -> set[torch.dtype]:

@@ -84,7 +84,7 @@ def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
     options, overrides = _launcher().parse_known_args(argv)
     parser = CommandParser("e1 train", "", "")
     for name in ("--dry_run", "--use_cpu"):
-        parser.add_argument(name, nargs="?", const="true", help="As in a recipe.")
+        parser.add_argument(name, nargs="?", const=True, hint=bool, help="As in a recipe.")
     parser.add_argument(f"--{BATCH[1]}", hint=Count, help="As in a recipe.")
     said = {name: value for name, value in vars(parser.parse_known_args(overrides)[0]).items() if value is not None}
     gpus = _count_gpus() if gpus is None else gpus
@@ -96,7 +96,7 @@ def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
         train = ["--config", str(file)]
     accelerate_config = options.accelerate_config or fields.get("accelerate_config")
     given = {*names_in(overrides)}
-    is_dry = _is_true(said.pop("dry_run", fields.get("dry_run")))
+    is_dry = read_value("dry_run", said.pop("dry_run", fields.get("dry_run") or False), bool)
     processes = options.num_processes
     if not gpus:
         goes_without = is_dry and not options.accelerate_config
@@ -122,11 +122,6 @@ def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
     return [*launch, "-m", "e1_trl.train", *train, *overrides]
 
 
-def _is_true(value: Any) -> bool:
-    """Return whether a field's value, which may be text, is true."""
-    return str(value).lower() in ("true", "t", "yes", "y", "1")
-
-
 def _choose_for_cpus(
     name: str | None, is_dry: bool, recipe: Mapping[str, Any], given: Collection[str], processes: int | None
 ) -> tuple[str | None, dict[str, str]]:
@@ -140,24 +135,24 @@ def _choose_for_cpus(
     chosen = {}
     used = []
     named = read_mapping(resource("accelerate_configs", name)) if name else {"use_cpu": True}
-    goes_without = is_dry and not named.get("use_cpu")
-    if goes_without:
+    replaces = is_dry and not named.get("use_cpu")
+    if replaces:
         steps = read_value(BATCH[1], recipe.get(BATCH[1], getattr(TrlFields, BATCH[1])), Count)
         chosen = {"dtype": "float32", "fp16": "false"} if recipe.get("fp16") else {"dtype": "float32"}
-    if goes_without or (not name and not os.path.isfile(default_config_file)):
-        asked = _is_true(recipe.get("use_cpu"))
+    if replaces or (not name and not os.path.isfile(default_config_file)):
+        asked = read_value("use_cpu", recipe.get("use_cpu") or False, bool)
         if not (is_dry or asked) and (fault := gpu_fault()) is not None:
             raise UserError(f"{fault}. To train on CPUs all the same, set accelerate_config to cpu")
         name = "cpu"
         used.append("accelerate_config cpu")
-    if not PRECISION & {*given} and (goes_without or all(recipe.get(each) is None for each in PRECISION)):
+    if not PRECISION & {*given} and (replaces or all(recipe.get(each) is None for each in PRECISION)):
         chosen["bf16"] = "false"
     chosen = {field: value for field, value in chosen.items() if field not in given}
-    if goes_without:
+    if replaces:
         chosen[BATCH[1]] = str(steps * (processes or named.get("num_processes", 1)))
     used += [f"{field} {value}" for field, value in chosen.items()]
     if used:
-        why = "for the dry run" if goes_without else "which you did not set"
+        why = "for the dry run" if replaces else "which you did not set"
         print(f"e1 train: no GPU found; using {', '.join(used)}, {why}", flush=True)
     return name, chosen
 
