@@ -44,7 +44,7 @@ from e1_trl.training.launch import check_batch
 from e1_trl.training.lengths import warn_of_scaling
 from e1_trl.training.named_rewards import make_rewards
 from e1_trl.training.recipe_as_run import E1ScriptArguments, Recipe, fields_of_config, parse_recipe, resolved
-from e1_trl.training.resumption import check_output, check_same_adapter, find_checkpoint, step_of
+from e1_trl.training.resumption import check_output, check_same_adapter, find_checkpoint
 from e1_trl.training.rewards import Accuracy
 from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import BestCheckpoint, Validation
@@ -157,8 +157,8 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
             )
         trainer.add_callback(BestCheckpoint())
         pinned = {} if recipe.origin.commit is None else {"model_revision": recipe.origin.commit}
-        step = 0 if recipe.checkpoint is None else step_of(Path(recipe.checkpoint))
-        write_cards(trainer, recipe.origin, {**written, **pinned}, step)
+        checkpoint = None if recipe.checkpoint is None else Path(recipe.checkpoint)
+        write_cards(trainer, recipe.origin, {**written, **pinned}, checkpoint)
         trainer.create_model_card()  # else PEFT saves one of its own
         resumed = recipe.checkpoint is not None and (output / PROVENANCE).exists()
         if trainer.is_world_process_zero() and not resumed:  # a resumed run may only upload

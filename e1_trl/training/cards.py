@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import IMAGE_PROCESSOR_NAME, PROCESSOR_NAME, VIDEO_PROCESSOR_NAME
 
 from e1_trl.checkpoints import model_card
 from e1_trl.checkpoints.budget_file import FILE, BudgetInfo, find_file
 from e1_trl.checkpoints.checkpoint import ORIGIN
 from e1_trl.checkpoints.hub import keep_from_the_hub
-from e1_trl.checkpoints.model_card import EARLIER, RECIPE, BaseModel, publish
+from e1_trl.checkpoints.model_card import DETAILS, EARLIER, RECIPE, BaseModel, publish
+from e1_trl.training.resumption import step_of
 from e1_trl.training.trainer import E1Trainer
 
 # Beside the weights of models that also read images: without them vLLM's server loads such a model for texts alone.
@@ -25,7 +25,7 @@ def write_cards(
     trainer: E1Trainer,
     origin: BaseModel | None = None,
     recipe: Mapping[str, Any] | None = None,
-    resumed: int = 0,
+    checkpoint: Path | None = None,
 ) -> None:
     """Have a trainer write its model's card and files into `output_dir` before every save and upload.
 
@@ -37,7 +37,7 @@ def write_cards(
         trainer: its marker, budgets and model are described.
         origin: base model and datasets; unset: the trainer's model, without datasets.
         recipe: as it is run, if any.
-        resumed: step of the checkpoint that the training goes on from.
+        checkpoint: that the training goes on from; the run beside it, here or elsewhere, is part of its history.
     """
     trained = BudgetInfo.of(trainer.thinking_close.marker, trainer.args.forced_text, trainer.budgets.largest)
     base = BaseModel.of(*trainer.base) if origin is None else origin
@@ -52,8 +52,10 @@ def write_cards(
             shutil.copy(file, folder)
     if (folder / FILE).exists():  # of a training that is resumed; efforts are written by hand
         trained = replace(trained, efforts=BudgetInfo.read(folder / FILE).efforts)
-    if (folder / f"{PREFIX_CHECKPOINT_DIR}-{resumed}").exists() and (folder / ORIGIN).exists():  # it goes on here
-        earlier = BaseModel.read(folder).datasets
+    resumed = 0 if checkpoint is None else step_of(checkpoint)
+    before = folder if checkpoint is None else checkpoint.parent
+    if checkpoint is not None and (before / ORIGIN).exists():
+        earlier = BaseModel.read(before).datasets
         base = replace(base, datasets=tuple(dict.fromkeys([*earlier, *base.datasets])))
 
     def write(**more: Any) -> None:
@@ -62,10 +64,13 @@ def write_cards(
         if trainer.state.global_step <= resumed and resumed and (folder / ORIGIN).exists():
             model_card.write(folder, hub_id or str(folder), branch if hub_id else None)
             return
-        if recipe is not None and resumed and (folder / RECIPE).exists():
-            earlier = yaml.safe_load((folder / RECIPE).read_text())
+        if recipe is not None and resumed and (before / RECIPE).exists():
+            earlier = yaml.safe_load((before / RECIPE).read_text())
             if earlier != yaml.safe_load(yaml.safe_dump(dict(recipe))):  # the one that led to `resumed`
-                (folder / RECIPE).replace(folder / EARLIER.format(resumed))
+                (folder / DETAILS).mkdir(parents=True, exist_ok=True)
+                shutil.copy(before / RECIPE, folder / EARLIER.format(resumed))
+                for each in before.glob(EARLIER.format("*")) if not before.samefile(folder) else ():
+                    shutil.copy(each, folder / DETAILS)
         publish(folder, trained, base, recipe, hub_id, branch, **more)
 
     trainer.write_card = write

@@ -10,7 +10,7 @@ from conftest import BASE
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model
 from test_config import config
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerState
 from trl import GRPOTrainer
 
 from e1_trl.budget import Budget, ThinkingClose
@@ -40,6 +40,13 @@ class WithoutEngine(E1Trainer):
         self.thinking_close, self.budgets = ThinkingClose(Marker.from_tokenizer(tokenizer), 128), args.budgets
         self.base = (model.name_or_path, None)
         self.write_card = None
+
+
+def make_checkpoint(run: Path, step: int) -> Path:
+    checkpoint = run / f"checkpoint-{step}"
+    checkpoint.mkdir(parents=True)
+    TrainerState(global_step=step).save_to_json(str(checkpoint / "trainer_state.json"))
+    return checkpoint
 
 
 def test_a_trainer_that_was_asked_for_cards_writes_them_with_every_checkpoint(tmp_path: Path) -> None:
@@ -121,8 +128,8 @@ def test_a_training_that_goes_on_keeps_efforts_and_its_earlier_recipe_and_a_fini
     replace(BudgetInfo.read(tmp_path / "budget.json"), efforts=efforts).write(tmp_path)
     results = tmp_path / "e1" / "results-aime.md"
     results.touch()
-    (tmp_path / "checkpoint-20").mkdir()
-    write_cards(trainer, replace(ORIGIN, datasets=("org/later",)), {"learning_rate": 5e-7}, resumed=20)
+    checkpoint = make_checkpoint(tmp_path, 20)
+    write_cards(trainer, replace(ORIGIN, datasets=("org/later",)), {"learning_rate": 5e-7}, checkpoint)
     trainer.hub_model_id = "me/e1"
     for trainer.state.global_step in (0, 20):  # before the checkpoint is loaded, and after
         trainer.create_model_card()
@@ -133,12 +140,30 @@ def test_a_training_that_goes_on_keeps_efforts_and_its_earlier_recipe_and_a_fini
         trainer.create_model_card()
     assert BudgetInfo.read(tmp_path / "budget.json").efforts == efforts and not results.exists()
     assert BaseModel.read(tmp_path).datasets == ("org/data", "org/later")
-    write_cards(trainer, ORIGIN, resumed=10)  # from a checkpoint elsewhere, of which this folder says nothing
-    trainer.create_model_card()
-    assert BaseModel.read(tmp_path).datasets == ("org/data",)
     recipes = [(tmp_path / "e1" / name).read_text() for name in ("recipe-until-20.yaml", "recipe.yaml")]
     assert recipes == ["learning_rate: 1.0e-06\n", "learning_rate: 5.0e-07\n"]
     assert ", after [e1/recipe-until-20.yaml](e1/recipe-until-20.yaml) up to" in (tmp_path / "README.md").read_text()
+
+
+def test_a_training_that_goes_on_in_another_folder_takes_its_history_along(tmp_path: Path) -> None:
+    first = WithoutEngine(tmp_path / "first", thinking_budget=8)
+    write_cards(first, ORIGIN, {"learning_rate": 1e-6})
+    first.create_model_card()
+    (tmp_path / "first" / "e1" / "recipe-until-10.yaml").write_text("learning_rate: 2.0e-06\n")
+    second = WithoutEngine(tmp_path / "second", thinking_budget=8)
+    checkpoint = make_checkpoint(tmp_path / "first", 20)
+    write_cards(second, replace(ORIGIN, datasets=("org/later",)), {"learning_rate": 5e-7}, checkpoint)
+    for second.state.global_step in (20, 21, 22):
+        second.create_model_card()
+    assert BaseModel.read(tmp_path / "second").datasets == ("org/data", "org/later")
+    names = ("recipe-until-10.yaml", "recipe-until-20.yaml", "recipe.yaml")
+    recipes = [(tmp_path / "second" / "e1" / name).read_text() for name in names]
+    assert recipes == ["learning_rate: 2.0e-06\n", "learning_rate: 1.0e-06\n", "learning_rate: 5.0e-07\n"]
+    assert not (tmp_path / "first" / "e1" / "recipe-until-20.yaml").exists()
+
+    write_cards(second, ORIGIN, checkpoint=make_checkpoint(tmp_path / "copied", 20))  # with nothing beside it
+    second.create_model_card()
+    assert BaseModel.read(tmp_path / "second").datasets == ("org/data",)
 
 
 def test_only_the_main_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
