@@ -34,8 +34,8 @@ logger = logging.getLogger("e1 serve")
 LOCAL = ("localhost", "127.0.0.1", "::1")
 ANSWERED = ("/v1/chat/completions", "/v1/completions")
 FAULTS_OF_CLIENTS = (400, 404, 413, 422, 429, 501, 503)  # statuses of the server that are passed on, with its message
-# The request of a client that leaves is cancelled. When the proxy stops, answers have 20 seconds: aiohttp waits twice.
-RUNNING: Any = {"handler_cancellation": True, "access_log": None, "shutdown_timeout": 10.0, "print": logger.info}
+# Clients that leave cancel their requests; as in vLLM, no body is decompressed; a stop waits 10 seconds, twice.
+RUNNING: Any = {"handler_cancellation": True, "auto_decompress": False, "access_log": None, "shutdown_timeout": 10.0}
 RECORD: ContextVar[dict[str, Any]] = ContextVar("record")  # id, description and status of this task's request
 
 
@@ -198,7 +198,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with closing(asyncio.new_event_loop()) as loop:
         app = loop.run_until_complete(make_app(arguments, os.environ.get("E1_API_KEY") or None))
         with user_errors(f"cannot listen at {arguments.host}, port {arguments.port}", OSError):
-            web.run_app(app, host=arguments.host, port=arguments.port, loop=loop, **RUNNING)
+            web.run_app(app, host=arguments.host, port=arguments.port, loop=loop, print=logger.info, **RUNNING)
 
 
 async def make_app(arguments: ServeArguments, key: str | None) -> web.Application:

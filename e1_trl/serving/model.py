@@ -24,6 +24,7 @@ from e1_trl.marker import MARKER, OPENERS, Marker, PromptState
 from e1_trl.serving.request import BudgetPresets, ParsedRequest
 
 Part = dict[str, Any]  # of a request or an answer
+MOST_PROMPTS = 256  # of a request: no other client is answered while they are read
 PROBED = 8  # tokens of a thinking that a server is tried with
 
 
@@ -166,17 +167,18 @@ class Model:
 
     async def _read_prompts(self, body: Part) -> list[list[int]]:
         """Return the token ids of all prompts, each of which leaves some of the context, or refuse them."""
-        context = self.close.context
         prompt: Any = body.get("prompt")
-        is_one = not isinstance(prompt, list) or all(type(each) is int for each in prompt)
+        many = prompt if isinstance(prompt, list) and not all(type(each) is int for each in prompt) else [prompt]
+        if len(many) > MOST_PROMPTS:
+            raise UserError(f"the request has {len(many)} prompts; at most {MOST_PROMPTS} may be sent together")
         prompts = []
-        for each in [prompt] if is_one else prompt:
+        for each in many:
             if "messages" in body or isinstance(each, str):
                 each = (await self.upstream.ask("../tokenize", {**body, "prompt": each}, CONNECTING))["tokens"]
             if not isinstance(each, list) or {*map(type, each)} != {int} or not 0 <= min(each) <= max(each) < 2**31:
                 raise UserError("prompt must be a text, the token ids of one, or a list of these")
-            if len(each) >= context:  # in front of work that grows with it
-                raise UserError(f"the prompt has {len(each)} tokens, and the context of the model {context}")
+            if len(each) >= self.close.context:  # in front of work that grows with it
+                raise UserError(f"the prompt has {len(each)} tokens, and the context of the model {self.close.context}")
             prompts.append(each)
         return prompts
 

@@ -70,8 +70,8 @@ def parse_request(content: Any, presets: BudgetPresets, forced: int) -> ParsedRe
     A client's `max_tokens` keeps a quarter of itself or of the solution budget for the solution, or all of one that the
     request names. The thinking and its forced close may have the rest, and the solution has what is left of it.
     """
-    if not isinstance(content, dict):
-        raise UserError("the body must be a JSON object")
+    if not isinstance(content, dict) or content.get("stream") not in (None, False, True):
+        raise UserError("the body must be a JSON object, in which stream is true or false")
     body = _flatten(content, presets)
     body |= presets.read_name(body.setdefault("model", presets.name))
     effort = _take_effort(body, presets.efforts)
@@ -92,8 +92,7 @@ def parse_request(content: Any, presets: BudgetPresets, forced: int) -> ParsedRe
     hides = body.pop("include_reasoning", True) is False or body.get("reasoning.exclude") is True
     if hides and "prompt" in body:
         raise UserError("include_reasoning is false, and the text of a completion holds the thinking; send messages")
-    stop = body.pop("stop", [])
-    stop = [stop] if isinstance(stop, str) else stop
+    stop = [found] if isinstance(found := body.pop("stop", []), str) else found
     if not isinstance(stop, list) or not all(isinstance(each, str) and each for each in stop):
         raise UserError(f"stop is {stop!r}; it must be a text or a list of texts")
     body = {key: value for key, value in body.items() if key.partition(".")[0] not in OBJECTS}

@@ -61,6 +61,31 @@ CASES = {
         """,
         W: r"\pi r^2h → \pi r^2 | \frac{a}{b}c → \frac{a}{b}",
     },
+    "points, in the order of their coordinates' names": {
+        C: r"""
+            (1,2) → x=1, y=2 | (11,7) → p = 11, q = 7 | x=2,y=1 → (2,1) | (1,2) → y=2, x=1 | (1,2,3) → a=1,b=2,c=3 |
+            2, 1 → a=1, b=2 | \begin{cases} x=2 \\ y=3 \end{cases} → x=2, y=3 |
+            (2,3) → \begin{cases} x=2 \\ y=3 \end{cases} | \begin{cases} x=2, \\ y=3 \end{cases} → (2,3)
+        """,
+        W: r"""
+            (2,1) → x=1, y=2 | (7,11) → p = 11, q = 7 | y=1, x=2 → (1,2) | (1,3,2) → a=1,b=2,c=3 |
+            [1,2] → x=1, y=2 | \begin{cases} x=3 \\ y=2 \end{cases} → (2,3)
+        """,
+    },
+    "words that change the number in front of them": {
+        C: r"""
+            3\text{ times as many} → 3 | 3\text{ apples and pears} → 3 | 3\text{ cm} → 3 |
+            3\text{ or more} → 3\text{ or more}
+        """,
+        W: r"""
+            3\text{ or more} → 3 | 3\text{ squared} → 3 | 3\text{ factorial} → 3 | 3\text{ plus one} → 3 |
+            3 squared → 3 | 3\text{ and a half} → 3 | \frac{3}{5}\text{ thirds} → \frac35
+        """,
+    },
+    "all real numbers": {
+        C: r"\mathbb{R} → (-\infty,\infty) | x\in\mathbb{R} → (-\infty, +\infty) | (-\infty,\infty) → \mathbb{R}",
+        W: r"\mathbb{R}\setminus\{0\} → (-\infty,\infty) | \mathbb{Q} → \mathbb{R} | (0,\infty) → (-\infty,\infty)",
+    },
     "ranges, lists and choices": {
         C: r"""
             x \in \{2,5\} → 2, 5 | (2,5) → 2<x<5 | \text{(D) Both A and B.} → D | \textbf{(D)}\ 37^\circ C. → D |
@@ -92,7 +117,8 @@ CASES = {
     "commas between thousands": {
         C: r"""
             x = 12,345 → 12345 | x = 12345 → 12,345 | 1,234\text{ cm} → 1234 | 1234 → 1,234\text{ cm} |
-            x > 1,000 → x>1000 | 0{,}125 → 0.125 | \{1,234\} → \{1, 234\} | 1,234 → 1, 234 | 100,200,300 → 100, 200, 300
+            x > 1,000 → x>1000 | 0{,}125 → 0.125 | \{1,234\} → \{1, 234\} | 1,234 → 1, 234 | 
+            100,200,300 → 100, 200, 300 | 110, 143, 242 → 110,143,242
         """,
         W: r"""
             (1,234) → 1234 | 1234 → (1,234) | [1,234] → 1234 | \{1,234\} → 1234 | 1234 → \{1,234\} |

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import gzip
 import os
 import re
 import signal
@@ -302,7 +303,15 @@ def test_a_failure_of_the_server_has_a_status_and_a_message_without_its_address(
 
 
 @pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("broken", [b'data: {"error": {"message": "a prompt of others"}}\n\n', b"data: {\n\n", b""])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b'data: {"error": {"message": "a prompt of others"}}\n\n',
+        b"data: {\n\n",
+        b"",
+        stream_of([part(reason="abort")]),
+    ],
+)
 def test_an_answer_that_breaks_off_is_an_error_of_the_server(
     stub: ServerStub, url: str, broken: bytes, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -342,6 +351,9 @@ def test_what_is_refused_has_its_status_and_says_why(stub: ServerStub) -> None:
         refused(400, "not JSON", content=b"{", headers=kind)
         refused(400, "not JSON", content=b"[" * 100_000, headers=kind)
         refused(400, "not JSON", content=b'{"seed": ' + b"9" * 5000 + b"}", headers=kind)
+        refused(400, "not JSON", content=gzip.compress(b"{}"), headers={**kind, "Content-Encoding": "gzip"})
+        refused(400, "stream is true or false", json={**body, "stream": "false"})
+        refused(400, "at most 256 may be sent", path="/completions", json={"prompt": [[4]] * 257})
         refused(413, "16777216", content=b" " * (2**24 + 1), headers=kind)
         refused(415, "must be application/json", content=b"{}", headers={"Content-Type": "text/plain"})
         refused(403, "not called 'evil.example'", json=body, headers={"Host": "evil.example"})

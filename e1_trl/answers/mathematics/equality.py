@@ -91,6 +91,11 @@ def are_equal(gold: Forms, answer: Forms) -> bool:
 
     An inequality equals its interval, several inequalities the union of theirs, and `e^{i\pi/3}` is a number.
     """
+    if gold and answer:
+        gold, answer = (
+            [_take_in_order(gold[0], answer[0]), *gold[1:]],
+            [_take_in_order(answer[0], gold[0]), *answer[1:]],
+        )
     if _verify(gold, answer):
         return True
     if not (gold and answer) or isinstance(gold[0], str) or isinstance(answer[0], str):
@@ -104,6 +109,16 @@ def are_equal(gold: Forms, answer: Forms) -> bool:
 
 def _verify(gold: Forms, answer: Forms) -> bool:
     return verify(gold, answer, allow_set_relation_comp=True, timeout_seconds=None)
+
+
+def _take_in_order(form: Form, other: Form) -> Form:
+    """Return the values of `x=1, y=2` in the order of the names if the other form is a point, whose order counts."""
+    if not isinstance(form, sympy.FiniteSet) or not isinstance(other, (sympy.Tuple, sympy.Interval)):
+        return form
+    named = {each.lhs: each.rhs for each in form.args if isinstance(each, sympy.Eq) and isinstance(each.lhs, VARIABLE)}
+    if not 1 < len(named) == len(form.args):
+        return form
+    return sympy.Tuple(*(named[name] for name in sorted(named, key=str)))
 
 
 def _united(form: sympy.Basic, other: sympy.Basic) -> sympy.Basic:

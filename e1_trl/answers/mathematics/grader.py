@@ -180,6 +180,9 @@ def _compare(forms: Forms, text: str, reference: str) -> Outcome:
     if not (unit and reference.rstrip(" $").endswith(unit[1])) and (VARIABLE_LAST.search(reference) or has_variables):
         whole = (read(reference, True), read(text, True))
         gold, forms = whole if all(map(is_read, whole)) else (gold, forms)
+    named = is_read(forms) and (forms[0].rhs if isinstance(forms[0], sympy.Eq) else forms[0]) is sympy.S.Reals
+    if named and gold[0] == sympy.S.Reals:
+        return Outcome.CORRECT  # `\mathbb{R}` and `x\in\mathbb{R}`, which hold no number
     if not are_equal(gold, forms):
         return _compare_otherwise(text, reference)
     if any("\\circ" in each and PERCENT.search(other) for each, other in ((text, reference), (reference, text))):
@@ -223,6 +226,8 @@ def _compare_otherwise(text: str, reference: str) -> Outcome:
         return Outcome.CORRECT if asked == words(text) else Outcome.WRONG
     if COMMA in reference and (spaced := THOUSAND_COMMA.sub(COMMA, text)) != text:
         return _compare(read(spaced), spaced, reference)
+    if COMMA in text and (spaced := THOUSAND_COMMA.sub(COMMA, reference)) != reference:
+        return _compare(read(text), text, spaced)
     scaled = [SCALE.sub(lambda word: rf" \times 10^{{{ZEROS[word[1]]}}}", each) for each in (text, reference)]
     if (scaled[0] == text) != (scaled[1] == reference):
         return _compare(read(scaled[0]), *scaled)

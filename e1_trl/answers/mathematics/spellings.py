@@ -24,6 +24,15 @@ UNITS = re.compile(  # after a number, at the end or in front of another answer
 LAST_WORDS = re.compile(
     rf"(?<=[a-zA-Z0-9)}}$])(?:\s|\\[,;: ])*{WORDS}(?:\s*(?:/|\\cdot|\\times|\\[,;: ])?\s*{WORDS})*$"
 )
+# Behind a number and at the end, where math-verify drops them, though they change it: `3\text{ squared}`.
+POWERS = "squared|cubed|factorial|halves|thirds"
+CHANGING = re.compile(
+    rf"(?<=[0-9}}])(?:\s|\\[,;: ])*"
+    rf"(?:{TEXT}\s*(?:and|or|not|plus|minus|over|divided|{POWERS})(?![a-zA-Z])[^{{}}0-9]*\}}|\s(?:{POWERS}))[\s$.]*$"
+)
+CASES = re.compile(  # values that solve a system, and no function
+    r"\\begin\s*\{cases\}((?:\s*[a-zA-Z](?:_\{?\w+\}?)?\s*=(?:(?!\\end|\\\\)[^&=])+(?:\\\\\s*)?)+)\\end\s*\{cases\}"
+)
 ONE_WORD = re.compile(r"[^\\]*\\[a-z]+\s*\{(?:[^{}]|\{[^{}]*\})*\}")
 # Applied in this order.
 SPELLINGS = [
@@ -131,6 +140,7 @@ def _respelled(text: str) -> str:
     text = VULGAR_FRACTION.sub(_spelled_fraction, text.translate(CHARACTERS))
     text = RAISED.sub(lambda raised: f"^{{{unicodedata.normalize('NFKC', raised[0])}}}", text)
     text = REPEATING.sub(_repeating_fraction, text)
+    text = CASES.sub(lambda system: re.sub(r"\s*[,;]?\s*\\\\", ", ", system[1]), text)
     for pattern, written in SPELLINGS:
         text = pattern.sub(written, text)
     return text
@@ -145,8 +155,11 @@ def find_additions(text: str) -> tuple[list[str], list[str]]:
 def differ_as_words(text: str, reference: str) -> bool:
     r"""Return whether times of day (`3:20\text{ p.m.}`) or words differ that math-verify takes for ratios and products.
 
-    A word is capitals with a repetition, such as `BEE`; `RC` may be a product. Read backwards it may mean the same.
+    So do words that change the number in front of them. A word is capitals with a repetition, such as `BEE`; `RC` may
+    be a product. Read backwards it may mean the same.
     """
+    if CHANGING.search(text) and not CHANGING.search(reference):
+        return True
     found, times = (set(TIME.findall(answer.lower())) for answer in (text, reference))
     given, word = (MARKUP.sub("", answer) for answer in (text, reference))
     are_words = all(re.fullmatch("[A-Z]{3,}", each) and len(set(each)) < len(each) for each in (given, word))

@@ -99,6 +99,8 @@ VALUES = {
     "1.5": "1.5",
     "__import__('numpy').arange(2)": "[0, 1]",
     "__import__('numpy').float64(0.5)": "0.5",
+    "__import__('sortedcontainers').SortedList([2, 1])": "[1, 2]",
+    "__import__('sortedcontainers').SortedSet([1])": '{"set": [1]}',
     "Counter('aab')": '{"dict": [["a", 2], ["b", 1]]}',
     "defaultdict(int, {1: 2})": '{"dict": [[1, 2]]}',
     "namedtuple('P', 'x y')(1, 2)": "[1, 2]",
