@@ -25,13 +25,13 @@ from e1_trl.errors import UserError, one_line, user_errors
 Found = TypeVar("Found")
 TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", dict: "a mapping", Path: "a path"}
-WORDS |= {str: "a text", NoneType: "null"}
+WORDS |= {str: "a string", NoneType: "null"}
 
 
 def option(default: Any, help: str, **metadata: str) -> Any:
-    """Make a field of a dataclass of arguments; `MISSING` as its default makes it required.
+    """Make a field of a dataclass of arguments; with the default `MISSING` it is required.
 
-    Its `metadata` may set a `metavar`, and the `group` of options that begins with it.
+    `metadata` may set the field's `metavar`, and the `group` of options that begins with this field.
     """
     described = {"help": help, **metadata}
     if isinstance(default, list):
@@ -40,7 +40,7 @@ def option(default: Any, help: str, **metadata: str) -> Any:
 
 
 SECRETS = {"token", "hf_token", "hub_token", "push_to_hub_token", "use_auth_token", "api_key", "password", "secret"}
-# Values of `init_lora_weights` that leave the base as it is; the others take a part out of it.
+# Values of `init_lora_weights` that leave the base unchanged; all others move a part of the base into the adapter.
 OF_A_WHOLE_BASE = ("true", "false", "none", "gaussian", "orthogonal", "eva", "mica")
 
 
@@ -68,7 +68,7 @@ class Address:
         return re.fullmatch(r"https?://[^\s/]+.*", text) is not None
 
     def __str__(self) -> str:
-        return "as http://host:8000/v1"
+        return "such as http://host:8000/v1"
 
 
 Count = Annotated[int, Within(1)]
@@ -80,9 +80,9 @@ Url = Annotated[str, Address()]
 
 
 def read_value(name: str, value: Any, hint: Any) -> Any:
-    """Read a value, as of YAML or a command line, as the type that an annotation names; errors call it `name`.
+    """Convert a value of YAML or a command line to the type that an annotation names; errors call the value `name`.
 
-    Types other than builtin ones, paths and choices are not checked.
+    Only builtin types, paths and choices are checked.
     """
     try:
         return _convert(value, hint)
@@ -139,7 +139,7 @@ def _describe_type(hint: Any) -> str:
 
 
 def check_fields(record: Any, *kinds: type) -> None:
-    """Read the fields of a dataclass as its class annotates them, or as other `kinds` that share fields with it."""
+    """Convert a dataclass's fields to the types that its class, or `kinds` that share fields with it, annotate."""
     for kind in kinds or (type(record),):
         hints = get_type_hints(kind, include_extras=True)
         for name in (each.name for each in fields(kind) if hasattr(record, each.name)):

@@ -1,4 +1,4 @@
-"""Files that take their place in one step or not at all: what a killed process or a crashed node leaves is whole."""
+"""Atomic writes: a killed process or a crashed node leaves the old file or the new one, whole."""
 
 import contextlib
 import fcntl
@@ -38,9 +38,9 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def write_atomically(file: Path, content: str | Callable[[Path], object]) -> None:
-    """Write a file that takes its place in one step or not at all: a text, or what `content(temporary_path)` writes.
+    """Write a file atomically; `content` is its text, or a function that writes to the temporary path that it gets.
 
-    The content is on disk before the file takes its place, and its place is on disk before this returns.
+    The content is on disk before the file gets its name, and the name is on disk before this returns.
 
     Raises:
         StoreError: the file could not be written, as on a full disk.

@@ -80,8 +80,7 @@ class Budget:
     def thinking_limit(self, prompt: int, close: "ThinkingClose") -> int:
         """Return the longest thinking after a prompt of `prompt` tokens, in tokens.
 
-        Unlimited thinking leaves room for the forced close and the solution budget (for one token of an unlimited
-        solution).
+        Unlimited thinking leaves room for the forced close and the solution budget (one token if that is unlimited).
 
         Raises:
             UserError: prompt, budget and forced close do not fit the context.
@@ -137,7 +136,7 @@ class ThinkingClose:
     context: int
 
     def forced_after(self, thinking: int | None) -> int:
-        """Return the most forced tokens of a thinking budget; without any thinking the opener is forced, too."""
+        """Return the most tokens that a thinking budget may force; at a budget of 0 the opener is forced, too."""
         return len((thinking == 0 and self.marker.empty_ids) or self.marker.forced_ids)
 
 
@@ -149,13 +148,13 @@ class BudgetArguments:
 
     marker: str | None = option(
         None,
-        "Text that ends the thinking, of one token or several. Default: the marker that the model's chat "
-        "template or tokenizer names; in an evaluation that of its budget.json, if it has one.",
+        "Text that ends the thinking, one token or several. Default: the marker that the model's chat template "
+        "or tokenizer names; in an evaluation, the marker in the model's budget.json, if there is one.",
     )
     forced_text: str | None = option(
         None,
-        "Text that is appended when the thinking budget runs out. Default: the marker; in an evaluation "
-        "the forced text in the model's budget.json, if it has one.",
+        "Text that is appended when the thinking budget runs out. Default: the marker; in an evaluation, "
+        "the forced text in the model's budget.json, if there is one.",
     )
     max_prompt_length: Count | None = option(
         None,

@@ -1,6 +1,6 @@
 """The checkout that this package runs from, if any: its commit, and a guard on what is published from it.
 
-python -m e1_trl.checkout     refuses, in one line, where code has uncommitted changes
+python -m e1_trl.checkout     fails, with one line, if code has uncommitted changes
 """
 
 import shutil
@@ -34,11 +34,11 @@ def commit() -> str:
 
 
 def check_committed(file: Path) -> None:
-    """Refuse to write a published file with code that no commit holds; does nothing for a file outside of docs/."""
+    """Refuse to publish a file, which is one in docs/, while code has uncommitted changes."""
     if file.resolve().is_relative_to(PUBLISHED) and _is_checkout() and (changes := _changes()):
         raise UserError(
-            f"nothing is published into {PUBLISHED} from code without a commit: {len(changes)} files have uncommitted "
-            f"changes ({changes[0]} …); commit them first"
+            f"nothing is published into {PUBLISHED} from uncommitted code: {len(changes)} files have changes "
+            f"({changes[0]} …); commit them first"
         )
 
 

@@ -10,7 +10,7 @@ from e1_trl.command_line import run_command
 from e1_trl.errors import INSTALL, UserError
 from e1_trl.logs import route_logs
 
-Command = namedtuple("Command", ["module", "help"])  # its `main(argv)` runs the command; a line of `e1 --help`
+Command = namedtuple("Command", ["module", "help"])  # `main(argv)` of the module runs the command
 COMMANDS = {
     "train": Command("e1_trl.training.launch", "train a recipe: e1 train --config E1-Math-1.5B"),
     "plan": Command("e1_trl.plan.command", "estimate the memory and time that a recipe takes on a node"),
@@ -33,7 +33,7 @@ def usage() -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the command that `argv` names; None: that of the command line."""
+    """Run the command that `argv` (default: the command line) names."""
     if argv is None:
         route_logs()
     name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]

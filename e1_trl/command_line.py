@@ -21,20 +21,20 @@ from e1_trl.errors import UserError, is_debugging, one_line, user_errors
 from e1_trl.recipes import read_mapping
 
 Record = TypeVar("Record")
-OTHERS_WAIT = 30  # seconds that processes of higher rank leave the first one to report
+OTHERS_WAIT = 30  # seconds that processes of higher rank wait for the first one to report
 PLACEHOLDERS = {int: "N", float: "X", bool: "true|false", Path: "PATH"}
 
 
 def run_command(name: str, command: Callable[[], None]) -> None:
-    """Run a command; a `UserError` ends the process with one line, which begins with its name, such as "e1 eval"."""
+    """Run a command; a `UserError` ends the process with one line, which begins with `name`, such as "e1 eval"."""
     try:
         command()
     except UserError as error:
         if is_debugging():
             raise
         if os.environ.get("LOCAL_RANK", "0") != "0":
-            # All processes of a machine usually find the same mistake, and the first one reports it. The launcher then
-            # stops the others, which wait for that.
+            # All processes of a machine usually find the same mistake, and the first one reports it. The others wait
+            # until the launcher stops them.
             time.sleep(OTHERS_WAIT)
         sys.exit(f"{name}: {one_line(error)}")
     except KeyboardInterrupt:
@@ -46,7 +46,7 @@ def json_object(name: str, text: str) -> dict[str, Any]:
     with user_errors(f"{name} is {text!r}, which is not JSON", ValueError):
         value = json.loads(text)
     if not isinstance(value, dict):
-        raise UserError(f"{name} is {text!r}; it must be a JSON object, as '{{\"key\": 1}}'")
+        raise UserError(f"{name} is {text!r}; it must be a JSON object, such as '{{\"key\": 1}}'")
     return value
 
 
@@ -59,7 +59,7 @@ def describe_unknown(name: str, known: Iterable[str]) -> str:
 class CommandParser(argparse.ArgumentParser):
     """Options of one command in groups, required ones first; errors are `UserError`s.
 
-    `arguments` are the usage after the command's name, and fields of the `records` are options, as of `add_record`.
+    `arguments` is the usage after the command's name; the fields of the `records` are options (see `add_record`).
     """
 
     help_option = "--help"  # lists all others
@@ -78,7 +78,7 @@ class CommandParser(argparse.ArgumentParser):
     def add_argument(  # type: ignore[override]
         self, *names: str, help: str, hint: Any = str, group: str = "options", shown: Any = None, **settings: Any
     ) -> argparse.Action:
-        """Add an option or positional argument of the type `hint`; its default, or `shown`, ends its help."""
+        """Add an option or positional argument of the type `hint`; its help ends with its default, or `shown`."""
         group = "required" if names[0][0] != "-" or settings.get("required") else group
         if group not in self._titled:
             self._titled[group] = self.add_argument_group(group)
@@ -95,7 +95,7 @@ class CommandParser(argparse.ArgumentParser):
     def add_record(self, record: type) -> None:
         """Add the fields of a dataclass: its own, then those of each class that it inherits from.
 
-        A field's metadata may name the group that begins with it; the others stand under the `GROUP` of their class.
+        A field's metadata may name the group that begins with this field; others stand under their class's `GROUP`.
         Names that were added earlier are left out.
         """
         hints = get_type_hints(record, include_extras=True)
@@ -125,7 +125,7 @@ class CommandParser(argparse.ArgumentParser):
         raise UserError(f"{message}; `{self.prog} {self.help_option}` lists the options")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Read known options, `--two-words` as `--two_words`, and return the rest."""
+        """Parse known options, with `--two-words` as `--two_words`; return them and the other words."""
         words = [self._normalize(word) for word in (sys.argv[1:] if args is None else args)]
         read, rest = super().parse_known_args(words, namespace)
         for name, value in vars(read).items():
@@ -136,7 +136,7 @@ class CommandParser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
-        """Read a whole line; errors name an unknown option rather than a missing one."""
+        """Parse a whole line; an unknown option is reported before a missing one."""
         words = list(sys.argv[1:] if args is None else args)
         for word in map(self._normalize, words):
             name = word.partition("=")[0]
@@ -157,7 +157,7 @@ class CommandParser(argparse.ArgumentParser):
         given = vars(self.parse_args(argv))
         if (file := given.pop("config", None)) is not None:
             hints = hints_of(record)
-            # Null leaves a field at its default; an unknown one is an error in any case.
+            # Null leaves a field at its default; an unknown field is an error even if it is null.
             entries = {
                 name: value for name, value in read_mapping(file).items() if value is not None or name not in hints
             }
@@ -189,7 +189,7 @@ def hints_of(*records: type) -> dict[str, Any]:
 def read_entries(
     file: Path, entries: Mapping[str, Any], hints: Mapping[str, Any], whole: bool = True
 ) -> dict[str, Any]:
-    """Read fields from a file's mapping; unless it must be `whole`, unknown ones are ignored."""
+    """Read fields from a file's mapping; unknown ones are an error if it is read as a `whole`, else ignored."""
     if whole and (strange := entries.keys() - hints.keys()):
         raise UserError(f"{file}: {describe_unknown(min(map(str, strange)), hints)}")
     read = {}
@@ -201,7 +201,7 @@ def read_entries(
 
 
 def _plain_type(hint: Any) -> Any:
-    """Return the type behind an annotation: of a list's entry, without limits or null."""
+    """Return the innermost type of an annotation: that of a list's entries, without limits or null."""
     while parts := [part for part in get_args(hint) if part is not NoneType]:
         hint = parts[0]
     return hint

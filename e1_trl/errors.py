@@ -1,4 +1,4 @@
-"""User errors, which `command_line.run_command` makes a line. Imports nothing of the package.
+"""User errors, which `command_line.run_command` prints as one line. Imports nothing of the package.
 
 A `UserError` is for mistakes that its reader can fix: in an option, a file, an address. Every other exception is a bug,
 or a failure that needs its traceback, and keeps it.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 DEBUG = "E1_DEBUG"  # environment variable; any value except 0 and the empty one shows tracebacks and all logs
 TROUBLESHOOTING = "docs/troubleshooting.md"
-INSTALL = "pip install '.[gpu]' in the checkout of e1_trl (without a GPU '.[cpu]')"  # of what a base install lacks
+INSTALL = "pip install '.[gpu]' in the checkout of e1_trl (without a GPU '.[cpu]')"  # adds what the base lacks
 PACKAGE = Path(__file__).parent
 
 
@@ -32,10 +32,9 @@ def one_line(error: BaseException) -> str:
 
 @contextmanager
 def user_errors(about: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Turn a library's error about a name or value of the user's into a `UserError`.
+    """Turn a library's error about a user's name or value into a `UserError`: `about`, then the library's message.
 
-    Its message follows `about`. An error raised by a line of this package, or by C code that it calls, is a bug and
-    propagates unchanged.
+    An error raised by a line of this package, or by C code that the line calls, is a bug and propagates unchanged.
     """
     try:
         yield

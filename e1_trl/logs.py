@@ -1,7 +1,7 @@
-"""Routes of log records: ours and errors to the terminal, those of libraries to a file in the run's folder.
+"""Routing of log records: ours and all errors to the terminal, those of libraries to a file in the run's folder.
 
-Libraries log dozens of lines in every run that say nothing about it. The last ones are shown if a command fails, and
-all of them under `E1_DEBUG=1`. Imports no library.
+In every run, libraries log dozens of lines that do not matter. The last ones are shown if a command fails, and all of
+them under `E1_DEBUG=1`. Imports no library.
 """
 
 import logging
@@ -17,8 +17,8 @@ from e1_trl.errors import TROUBLESHOOTING, is_debugging
 FILE = "_libraries.log"  # in a run's folder; an upload to the Hub leaves out files that begin with _
 TAIL = 20  # records that are shown if a command fails
 OURS = ("e1_trl", "e1 ")  # beginnings of our loggers' names
-# vLLM looks for a model beside the tokenizer of an adapter, and goes on without. If it cannot, it raises, and
-# `_show_failure` shows this record, too.
+# vLLM logs this error if it finds no model beside an adapter's tokenizer, and goes on. If it cannot go on, it raises,
+# and `_show_failure` shows this record, too.
 NO_ERROR = "Error parsing config for "
 # Variables that libraries read when they are imported, to log records rather than print lines.
 QUIET = {"VLLM_CONFIGURE_LOGGING": "0", "TORCH_CPP_LOG_LEVEL": "ERROR", "TRL_EXPERIMENTAL_SILENCE": "1"}
@@ -61,7 +61,7 @@ _log = LibraryLog()
 
 
 def route_logs() -> None:
-    """Keep records of libraries off the terminal; call this in front of their imports."""
+    """Keep records of libraries off the terminal; call this before libraries are imported."""
     if is_debugging() or _log in logging.root.handlers:
         return
     os.environ.update({name: os.environ.get(name, value) for name, value in QUIET.items()})

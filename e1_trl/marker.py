@@ -1,4 +1,4 @@
-"""End of the thinking in one model's tokens: the marker that closes it, the opener before it, and what a prompt did.
+"""End of the thinking in one model's tokens: its marker, its opener, and whether a prompt holds them.
 
 A chat template may open the thinking, close it at once (Qwen3 with `enable_thinking: false`), or leave it to the model.
 `Marker.state_of` tells which, from the token ids of a prompt; training, evaluation and serving all ask it.
@@ -53,8 +53,8 @@ class Marker:
             thinking; 0 if the forced text holds no marker.
         opener: text that begins the thinking; "" if unknown.
         opener_ids: token ids of the opener.
-        empty_ids: token ids that are forced where nothing has opened the thinking and none is allowed: the opener, what
-            the template writes between it and the marker of an empty thinking, and `forced_ids`.
+        empty_ids: token ids that are forced at a thinking budget of 0 if the prompt has not opened the thinking: the
+            opener, the template's text between the opener and the marker of an empty thinking, and `forced_ids`.
         decode: turns token ids into text, special tokens included. Without it every prompt counts as `NOTHING`.
     """
 
@@ -71,7 +71,7 @@ class Marker:
     def from_tokenizer(
         cls, tokenizer: "PreTrainedTokenizerBase", text: str | None = None, forced_text: str | None = None
     ) -> "Marker":
-        """Tokenize the marker (that of the model if `None`), and `forced_text` (the marker itself if `None`).
+        """Tokenize the marker `text` (default: the model's) and `forced_text` (default: the marker).
 
         Raises:
             UserError: one of the texts has no tokens, or the model does not show its marker.
@@ -98,21 +98,21 @@ class Marker:
         )
 
     def state_of(self, prompt_ids: Sequence[int]) -> PromptState:
-        """Tell whether a prompt ends in the marker, but for white space, or else holds an opener after the last one."""
+        """Return `CLOSED` if a prompt ends in the marker (and blanks), `OPENED` if an opener follows the last one."""
         if self.decode is None:
             return PromptState.NOTHING
-        # A token is at least one byte, and one of several tokens may be merged with its neighbours.
+        # A token is at least one byte. Text is compared: a marker of several tokens may merge with its neighbours.
         end = self.decode(list(prompt_ids[-len(self.text.encode()) - BLANKS :]), skip_special_tokens=False)
         if end.rstrip().endswith(self.text.rstrip()):
             return PromptState.CLOSED
-        # One of several tokens may be merged, too; decoding the whole prompt is what is saved.
+        # An opener of several tokens may merge, too; one of a single token is looked up, without decoding the prompt.
         if not self.opener or (len(self.opener_ids) == 1 and self.opener_ids[0] not in prompt_ids):
             return PromptState.NOTHING
         whole = self.decode(list(prompt_ids), skip_special_tokens=False)
         return PromptState.OPENED if whole.rfind(self.opener.rstrip()) > whole.rfind(self.text) else PromptState.NOTHING
 
     def check(self, ends: Collection[int]) -> None:
-        """Check that the marker holds no end-of-sequence token, as no thinking would ever be closed.
+        """Check that the marker holds no end-of-sequence token, with which no thinking would ever be closed.
 
         Raises:
             UserError: it holds one of `ends`.
@@ -131,7 +131,7 @@ def opener_of(marker: str) -> str:
 
 
 def find_marker(tokenizer: "PreTrainedTokenizerBase") -> str:
-    """Find a model's marker: the first of `OPENERS` that its chat template names, or that is a token of its own."""
+    """Find a model's marker: the first of `OPENERS` that its chat template names, else the last that is one token."""
     template = str(tokenizer.chat_template or "")
     for marker, opener in OPENERS.items():
         if marker in template or opener.strip() in template:
@@ -148,7 +148,7 @@ def find_marker(tokenizer: "PreTrainedTokenizerBase") -> str:
 
 
 def _find_opening(tokenizer: "PreTrainedTokenizerBase", opener: str, marker: str) -> str:
-    """Return what stands before the marker of an empty thinking in the template's own words, else the opener."""
+    """Return the template's text from the opener to the marker of an empty thinking; if it has none, the opener."""
     from jinja2 import TemplateError
 
     head = ""

@@ -1,4 +1,4 @@
-"""Ports for what listens later."""
+"""Ports for servers that start later."""
 
 import secrets
 import socket
@@ -6,7 +6,7 @@ from contextlib import suppress
 
 
 def free_port() -> int:
-    """Return a free port that the system gives to no client before it is used, which may take a minute."""
+    """Return a free port below those that the system gives to clients, as a minute may pass until it is used."""
     while True:
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("", port := 20_000 + secrets.randbelow(12_000)))

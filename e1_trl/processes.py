@@ -14,7 +14,7 @@ from types import FrameType
 
 import psutil
 
-# A line that names an error, and its message; the launcher's own error has none.
+# The name and message of an error in a log, but for the launcher's own error, which says nothing.
 ERROR = re.compile(r"(?:\b(?!CalledProcess)\w+Error|e1_trl\.train): \S.{0,199}")
 OFTEN = 0.5  # seconds between two polls of a process
 STACKS = 1.0  # seconds for a process to print its stacks
@@ -35,7 +35,7 @@ def run(
     folder: Path | None = None,
     is_enough: Callable[[], bool] = lambda: False,
 ) -> str | None:
-    """Run a command in a session of its own, which Ctrl-C does not reach, and leave none of its processes.
+    """Run a command in a session of its own, which Ctrl-C does not reach, and leave none of its processes running.
 
     All of them append their output to the log; after `limit` seconds the Python processes print their threads' stacks
     into it. `is_enough` is called twice a second; if it returns True, the command is killed with signal 9.
@@ -81,11 +81,11 @@ def print_stacks(leader: psutil.Process) -> None:
     family = [leader]
     with contextlib.suppress(psutil.NoSuchProcess):
         family += leader.children(recursive=True)
-    # The others are stopped meanwhile: they would react to the end of one of them, and print into its lines.
+    # All are stopped first: they would react to the end of another one, and print into its stacks.
     for process in family:
         _send(process, signal.SIGSTOP)
     for process in reversed(family):
-        # To the main thread: if another took the signal, the main one would go on meanwhile, as its child has ended.
+        # To the main thread: if another thread took the signal, the main one would go on, as its child has ended.
         ctypes.CDLL(None).tgkill(process.pid, process.pid, signal.SIGABRT)
         _send(process, signal.SIGCONT)
         time.sleep(STACKS)
@@ -114,7 +114,7 @@ def kill_tree(leader: int) -> None:
 
 
 def end_children(patience: float = 30.0) -> None:
-    """End all descendants of this process by SIGTERM, and by signal 9 those that are left after so many seconds."""
+    """End all descendants of this process by SIGTERM; those left after `patience` seconds, by signal 9."""
     family = psutil.Process().children(recursive=True)
     for process in family:
         _send(process, signal.SIGTERM)
@@ -132,7 +132,7 @@ def handle_ends(handler: Callable[[int, FrameType | None], object]) -> None:
 def forget_killed() -> None:
     """Remove the shared memory of killed runs.
 
-    vLLM's CPU build gives it one name for every externally launched group, so it would stop the next run.
+    vLLM's CPU build uses one name for all externally launched groups, so what is left would stop the next run.
     """
     for left_over in Path("/dev/shm").glob("-tp:0-*-cpushm_*"):
         with contextlib.suppress(PermissionError):  # of another user

@@ -19,9 +19,9 @@ FILE = "provenance.json"
 
 @dataclass(frozen=True)
 class Provenance:
-    """Record in every published file."""
+    """Provenance record of a published file."""
 
-    # Of this project when the file was made (see `commit`); rows name the commit that sampled their answers.
+    # The project's when the file was made (see `commit`); rows name the commit that sampled their answers.
     commit: str
     date: str  # YYYY-MM-DD, UTC
     machine: str  # that made the file (see `machine`)
@@ -37,7 +37,7 @@ class Provenance:
         """Read what `write` left in a folder."""
         file = folder / FILE
         if not file.exists():
-            raise UserError(f"there is no {file}, which a training writes: what made {folder} is not known")
+            raise UserError(f"there is no {file}, which a training writes, so the origin of {folder} is unknown")
         record = json.loads(file.read_text())
         return cls(**{**record, "seeds": tuple(record["seeds"])})
 
@@ -61,5 +61,5 @@ def machine() -> str:
 
 
 def installed_versions(names: Collection[str]) -> dict[str, str]:
-    """Return the versions of these packages, where installed; of two copies on the path that of the first."""
+    """Return the versions of those packages that are installed; of two copies, that of the first on the path."""
     return {each.name: each.version for each in [*distributions()][::-1] if each.name in names}

@@ -14,12 +14,12 @@ ResourceKind = Literal["recipes", "accelerate_configs"]
 
 
 class OnceLoader(yaml.SafeLoader):
-    """Loader that refuses a field that stands twice; PyYAML would take the last."""
+    """YAML loader that refuses a field that is set twice; PyYAML would take the last value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         counts = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
         if twice := [name for name, count in counts.items() if count > 1]:
-            raise UserError(f"{node.start_mark.name}: {twice[0]} stands twice")
+            raise UserError(f"{node.start_mark.name}: {twice[0]} is set twice")
         return super().construct_mapping(node, deep)
 
 
@@ -44,7 +44,7 @@ def resource(kind: ResourceKind, name: str) -> Path:
 
 
 def fields_of(file: Path) -> dict[str, Any]:
-    """Read the fields of a recipe: its own, over those of its `base`."""
+    """Read the fields of a recipe: its own, which override those of its `base`."""
     own = {name: value for name, value in read_mapping(file).items() if name != "base"}
     return {**base_of(file), **own}
 

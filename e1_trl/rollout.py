@@ -8,8 +8,8 @@
 
 At a thinking budget of 0, the opener (`<think>`) is forced in front of the close, unless the prompt has opened the
 thinking. `Rollout.request` is the next request to the engine; `Rollout.receive` takes the engine's answer, until the
-rollout holds a `Completion`. A rollout searches only its prompt for the marker; in sampled tokens the engine finds it,
-and reports that it stopped there. A marker or a `<think>` inside the solution is just tokens.
+rollout holds a `Completion`. A rollout searches only its prompt for the marker; in sampled tokens the engine finds the
+marker and stops there. A marker or a `<think>` inside the solution is just tokens.
 """
 
 import math
@@ -56,13 +56,13 @@ class Stop(Enum):
     LENGTH = "all requested tokens were sampled"
 
 
-# Ends that the policy chose; a thinking that stopped by its length was closed by force, or cut.
+# Ends that the policy chose; thinking that stopped at its length was closed by force, or cut.
 ENDS_BY_POLICY = {Stop.MARKER: ThinkingEnd.CLOSED, Stop.EOS: ThinkingEnd.EOS}
 
 
 @dataclass(frozen=True)
 class Request:
-    """Request to the engine: at most `max_tokens` tokens after `prompt_ids`, ending at the marker if so asked.
+    """Request to the engine: at most `max_tokens` tokens after `prompt_ids`, up to the marker if `stop_at_marker`.
 
     `name` identifies the sequence in a run; requests for the same sequence differ in the length of their prompts.
     """

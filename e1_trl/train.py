@@ -12,8 +12,8 @@ from e1_trl.logs import route_logs, write_logs
 from e1_trl.versions import check_versions
 
 if __name__ == "__main__":
-    route_logs()  # in front of imports, during which libraries log
-    run_command("e1 train", check_versions)  # in front of those that another TRL may not have
+    route_logs()  # before the imports, during which libraries log
+    run_command("e1 train", check_versions)  # before imports that another TRL may lack
 
 import logging
 import os
@@ -51,7 +51,7 @@ from e1_trl.training.validation import BestCheckpoint, Validation
 
 MAX_GRADING_WORKERS = 8
 ALL_LAYERS = "all-linear"
-NOT_OF_TEXT = r"(?!.*\b(language|text)_model\b).*"  # modules of models that also read images
+NOT_OF_TEXT = r"(?!.*\b(language|text)_model\b).*"  # modules outside the text model, where a model also reads images
 
 
 def prepare(
@@ -88,12 +88,12 @@ def prepare(
         )
     on_gpu = args.device.type == "cuda"
     card = torch.cuda.get_device_properties(args.device).total_memory if on_gpu else None
-    # A dry run on CPUs often stands for a training on another machine.
+    # A dry run on CPUs often previews a training on another machine.
     skip = script_args.skip_memory_check or (script_args.dry_run and card is None)
     said = verdict(args, model, card, skip)
     if said and args.process_index == 0:
         print(said, flush=True)
-    # With files of its own a dataset of a mixture has the name of their format.
+    # With `data_files`, the path of a mixture's dataset is their format, not a name.
     named = [script_args.dataset_name, *(each.path for each in mixture.datasets if not each.data_files)]
     first = problems[0]["prompt"]
     origin = replace(
@@ -112,9 +112,9 @@ def make_adapter(args: E1Config, model: ModelConfig) -> Any:
     if (Path(str(model.model_name_or_path)) / "adapter_config.json").exists():
         raise UserError(f"{model.model_name_or_path} holds an adapter; merge it into its base first (docs/sharing.md)")
     if model.load_in_4bit or model.load_in_8bit:
-        raise UserError("load_in_4bit and load_in_8bit need bitsandbytes in vLLM, which has it no more; unset them")
+        raise UserError("load_in_4bit and load_in_8bit need bitsandbytes, which vLLM no longer has; unset them")
     if args.disable_dropout:
-        model.lora_dropout = 0.0  # which PEFT asks of target_parameters
+        model.lora_dropout = 0.0  # PEFT takes no other with target_parameters
     adapter = get_peft_config(model)
     if adapter is not None and adapter.target_modules == ALL_LAYERS:
         name = str(model.model_name_or_path)
@@ -127,7 +127,7 @@ def make_adapter(args: E1Config, model: ModelConfig) -> Any:
 
 
 def train(recipe: Recipe, written: dict[str, Any]) -> None:
-    """Train, save, and upload once if the recipe says so, with the recipe as `written` on the card."""
+    """Train and save, and upload once if the recipe says so; `written` is the recipe on the card."""
     args = recipe.args
     problems = recipe.problems
     evaluation = recipe.evaluation
@@ -136,7 +136,7 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
     if args.push_to_hub and args.log_completions and args.process_index == 0:
         hub.keep_from_the_hub(output)
     if recipe.advantage is None and all(isinstance(reward, Accuracy) for reward in recipe.rewards):
-        # Saves every process from reading columns that no reward needs at every step.
+        # Spares every process from reading, at every step, columns that no reward needs.
         problems = problems.select_columns(["prompt", "answers", "key", MEASURED])
     if recipe.advantage is None:
         warn_of_scaling(recipe.rewards, args.scale_rewards, args.multi_objective_aggregation)

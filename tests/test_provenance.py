@@ -90,7 +90,7 @@ def test_nothing_is_published_from_code_that_no_commit_holds(tmp_path: Path) -> 
     (tmp_path / "e1_trl" / "errors.py").open("a").write("# a change\n")
     assert written("results.md") == ""
     said = written("docs/third.md")
-    assert said.startswith(f"e1 report: nothing is published into {tmp_path / 'docs'} from code without a commit")
+    assert said.startswith(f"e1 report: nothing is published into {tmp_path / 'docs'} from uncommitted code: ")
     assert said.count("\n") == 1 and "(e1_trl/errors.py …)" in said and not (tmp_path / "docs" / "third.md").exists()
 
 

@@ -44,7 +44,7 @@ def test_a_base_that_is_missing_or_has_one_itself_is_refused(tmp_path: Path) -> 
     with pytest.raises(ValueError, match=r"first\.yaml: its base second\.yaml has a base itself, first\.yaml"):
         fields_of(first)
     (tmp_path / "second.yaml").write_text("seed: 1\nlora_r: 8\nseed: 2\n")
-    with pytest.raises(ValueError, match=r"second\.yaml: seed stands twice"):
+    with pytest.raises(ValueError, match=r"second\.yaml: seed is set twice"):
         fields_of(first)
     (tmp_path / "second.yaml").write_text("- nothing")
     with pytest.raises(ValueError, match=r"second\.yaml must be a YAML file of lines"):

@@ -65,7 +65,7 @@ def asked_of(stub: ServerStub) -> list[dict[str, Any]]:
 
 
 NOWHERE = "http://127.0.0.1:9/v1"
-REMEDY = "start a server there, as `vllm serve MODEL --reasoning-config '{.*}'`, or name another address"
+REMEDY = "start a server there, such as `vllm serve MODEL --reasoning-config '{.*}'`, or name another address"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ REMEDY = "start a server there, as `vllm serve MODEL --reasoning-config '{.*}'`,
         (["--upstream", "http://no-such-host.invalid:8000/v1", *BUDGET], rf": Cannot connect .*; {REMEDY}"),
         (["--upstream", NOWHERE], "has no budget.json; name a budget"),
         (BUDGET, "--upstream must be given"),
-        (["--upstream", "127.0.0.1:9/v1", *BUDGET], "it must be a text, as http://host:8000/v1"),
+        (["--upstream", "127.0.0.1:9/v1", *BUDGET], "it must be a string, such as http://host:8000/v1"),
         (
             ["--upstream", "STUB", *BUDGET],
             f"STUB serves base, nano, other, not '{BASE}'; set served_model_name to one of",
