@@ -131,7 +131,7 @@ def test_a_failing_grader_leaves_no_problem_out() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"grader": "mathematics"}, "only programs bring solutions"),
+        ({"grader": "mathematics"}, "only programs come with solutions"),
         ({"exclude": None}, "names a file to write"),
         ({"dataset_name": "nowhere.jsonl"}, "no file nowhere.jsonl"),
         ({"solution_column": "known"}, "solution_column is 'known'; it must be one of"),

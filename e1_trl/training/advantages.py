@@ -1,4 +1,4 @@
-"""Advantages of other systems, each a formula of a group, in place of GRPO's.
+"""Advantages of other systems in place of GRPO's, each a formula over a group.
 
 A recipe names one as `advantage: lead`, or with arguments, as `advantage: {name: gfpo, keep: 4}`. Each returns a number
 for every rollout, or one for its thinking and one for its solution. A token of a forked thought is part of every fork
@@ -22,14 +22,14 @@ Rewards = Sequence[float]
 
 
 def grpo(group: Group, rewards: Rewards) -> list[float]:
-    """GRPO: the rewards less their mean, in standard deviations; as TRL computes it."""
+    """GRPO as TRL computes it: rewards minus their mean, in standard deviations."""
     graded = [reward for reward in rewards if not math.isnan(reward)]
     spread = stdev(graded) if len(graded) > 1 else 0.0
     return [(reward - fmean(graded)) / (spread + 1e-4) for reward in rewards] if graded else [*rewards]
 
 
 def lead(group: Group, rewards: Rewards) -> list[float]:
-    """GRPO-LEAD (arXiv 2504.09696): more for what is rare in a group, right among wrong or wrong among right."""
+    """GRPO-LEAD (arXiv 2504.09696): larger for the rarer outcome of a group, right among wrong or wrong among right."""
 
     def weight(share: float) -> float:
         return 0.4 + 1.1 / (1 + math.exp(10 * (share - 0.75)))
@@ -38,16 +38,16 @@ def lead(group: Group, rewards: Rewards) -> list[float]:
 
 
 def mgpo(group: Group, rewards: Rewards, weight: float = 1.3) -> list[float]:
-    """MGPO (VibeThinker's report, 3.4): less for groups whose solve rate is far from one half.
+    """MGPO (VibeThinker's report, 3.4): smaller for groups whose solve rate is far from one half.
 
-    The weight is unpublished; with 1.3 and eight rollouts it is GRPO without the standard deviation, within 3%.
+    The weight is unpublished; with 1.3 and eight rollouts, MGPO is GRPO without the standard deviation, within 3%.
     """
     entropy = -sum(share * math.log(share) for share in (group.solved, 1 - group.solved) if share > 0)
     return [math.exp(-weight * (math.log(2) - entropy)) * z for z in grpo(group, rewards)]
 
 
 def gfpo(group: Group, rewards: Rewards, keep: int) -> list[float]:
-    """GFPO (arXiv 2508.09726): GRPO among the `keep` shortest rollouts, and nothing for the others."""
+    """GFPO (arXiv 2508.09726): GRPO among the `keep` shortest rollouts, and 0 for the others."""
     if keep < 2:
         raise ValueError("one rollout has nothing to be compared with; keep two or more")
     graded = [row for row, reward in enumerate(rewards) if not math.isnan(reward)]
@@ -57,9 +57,9 @@ def gfpo(group: Group, rewards: Rewards, keep: int) -> list[float]:
 
 
 def per_fork(group: Group, rewards: Rewards, thinking: float = 1.0) -> list[tuple[float, float]]:
-    """Subtract from each reward the mean of the group's forks at the same place, hence of about the same budget.
+    """Subtract from each reward the mean over the group's forks at the same place, whose budgets are about equal.
 
-    A fork's thinking has the share `thinking` of its advantage; 1 divided by the forks makes their sum a mean.
+    A fork's thinking gets the share `thinking` of its advantage; if it is 1 / forks, the forks' sum is their mean.
     """
     means = [_mean(rewards[fork :: group.forks]) for fork in range(group.forks)]
     found = [reward - means[row % group.forks] for row, reward in enumerate(rewards)]
@@ -69,10 +69,10 @@ def per_fork(group: Group, rewards: Rewards, thinking: float = 1.0) -> list[tupl
 def brpo(group: Group, rewards: Rewards) -> list[tuple[float, float]]:
     """BRPO of AnytimeReasoner (arXiv 2505.13438), with equal weights of the budgets and one answer at each.
 
-    A token of the thinking has the mean reward at the budgets that it counts for, less a baseline: of the group there,
-    and of its own thought at the budgets before, which weigh 1, 2, 4 and so on. The more budgets are before, the more
-    the latter counts. Forks repeat a thought, so each has the difference of its segment's advantage and the next one's.
-    Where one of its forks has no reward, a thinking has no advantage, since those of the others would not add up.
+    The advantage of a thinking token is the mean reward at the budgets that reach it, minus a baseline: the group's
+    mean there, mixed with the thought's own rewards at smaller budgets, weighted 1, 2, 4 and so on, which count more
+    the more there are. Tokens of a thought are trained with the sum over its forks, so each fork gets the difference
+    of its segment's advantage and the next one's. If a fork has no reward, the forks' thinking has no advantage.
     """
     forks = group.forks
     means = [_mean(rewards[fork::forks]) for fork in range(forks)]
@@ -93,9 +93,9 @@ def brpo(group: Group, rewards: Rewards) -> list[tuple[float, float]]:
 
 
 def s_grpo(group: Group, rewards: Rewards) -> list[float]:
-    """S-GRPO (arXiv 2505.07686): a thought's first right exit has 1, the next 1/2, and so on, less their mean.
+    """S-GRPO (arXiv 2505.07686): a thought's first right exit gets 1, the next 1/2 and so on, minus their mean.
 
-    These take the place of the rewards.
+    These values replace the rewards.
     """
     found: list[float] = []
     for start in range(0, len(rewards), group.forks):
@@ -115,15 +115,15 @@ def _mean(rewards: Rewards) -> float:
 
 BY_FORK = (per_fork, brpo, s_grpo)  # compare the forks of a thought
 BY_GRADE = (lead, mgpo, s_grpo)  # look at which answers are right
-UNEQUAL = ("grpo", "sapo", "bnpo")  # losses that divide by the length of a row, or of those of a micro-batch
+UNEQUAL = ("grpo", "sapo", "bnpo")  # losses that divide by the length of a row, or of a micro-batch's rows
 ADVANTAGES: dict[str, Callable[..., Any]] = {each.__name__: each for each in (gfpo, *BY_GRADE, *BY_FORK)}
 
 
 def make_advantage(spec: Any, args: E1Config) -> Advantage | None:
-    """Find what a recipe names: one of `ADVANTAGES`, or the user's at a dotted path; `None` is TRL's own.
+    """Make the advantage that a recipe names: one of `ADVANTAGES`, or the user's at a dotted path; `None` is TRL's.
 
-    Either is a name, or a mapping of `name` and arguments, which is YAML text if it comes from a command line. One that
-    does not work with these arguments is refused.
+    `spec` is a name, or a mapping of `name` and arguments (YAML text if it comes from a command line). An advantage
+    that fails with these arguments is refused.
     """
     if (said := from_yaml("advantage", spec)) is None:
         return None
@@ -146,14 +146,14 @@ def make_advantage(spec: Any, args: E1Config) -> Advantage | None:
 
 
 def _check(advantage: Advantage, args: E1Config, rewards: Sequence[Reward]) -> None:
-    """Raise a `UserError` where one of our advantages would learn something else than its formula says."""
+    """Raise a `UserError` if one of our advantages would learn something other than its formula."""
     function: Any = getattr(advantage, "func", advantage)
     said = f"the advantage {function.__name__}"
     forks = args.budgets.forks
     if function is gfpo and not 2 <= (keep := getattr(advantage, "keywords", {}).get("keep", 0)) < args.num_generations:
-        raise UserError(f"{said} keeps {keep} of num_generations {args.num_generations}; keep two or more, and fewer")
+        raise UserError(f"{said} keeps {keep} of num_generations {args.num_generations}; keep 2 or more, but not all")
     if function in BY_FORK and forks == 1:
-        raise UserError(f"{said} compares forks of a thought: thinking_budget: {FORMS[nested]}")
+        raise UserError(f"{said} compares forks of a thought; set thinking_budget: {FORMS[nested]}")
     if function in (per_fork, brpo) and args.num_generations < 2 * forks:
         needed = f"{forks} forks need num_generations {2 * forks} or more; it is {args.num_generations}"
         raise UserError(f"{said} compares thoughts, of which a group has one: {needed}")

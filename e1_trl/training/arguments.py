@@ -62,16 +62,16 @@ class BudgetedTraining(BudgetArguments):
     thinking_budget: dict[str, Any] | str | int | None = option(
         1024,
         "Tokens of thinking after which the close is forced; null: limited by the context. Or a schedule, "
-        "as {log_uniform: [256, 4096]} or {my_schedules.staircase: [256, 1024]}.",
+        "such as {log_uniform: [256, 4096]} or {my_schedules.staircase: [256, 1024]}.",
     )
     solution_budget: dict[str, Any] | str | int | None = option(
         1024,
-        "Tokens of solution after which it is truncated; null: limited by the context. Or a schedule, as "
+        "Tokens of solution after which it is truncated; null: limited by the context. Or a schedule, such as "
         "{uniform: [256, 1024]}.",
     )
     total_budget: dict[str, Any] | str | int | None = option(
         None,
-        "Tokens of thinking and solution together after which a completion is truncated, also within its "
+        "Tokens of thinking and solution together after which a completion is truncated, even within its "
         "thinking; null: no limit. Or a schedule.",
     )
     max_generated_tokens: Count | None = option(

@@ -1,4 +1,4 @@
-"""Refusals and warnings in front of a training, of what would go wrong silently while it runs.
+"""Refusals and warnings before a training, of faults that would stay silent while it runs.
 
 A dataset is refused before the model is loaded.
 """
@@ -35,7 +35,7 @@ TRLS_REWARD_ARGUMENTS = frozenset(
     ["prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric"]
 )
 MEANS_OVER_ROWS = {"grpo", "sapo", "dr_grpo", "luspo"}  # losses in which a row counts even if it has no token
-UNMERGED = ["ADALORA", "OSF", "TRAINABLE_TOKENS"]  # types of adapters, and fields of their configurations
+UNMERGED = ["ADALORA", "OSF", "TRAINABLE_TOKENS"]  # kinds of adapters that cannot be merged, and fields of such
 UNMERGED += ["layer_replication", "alora_invocation_tokens", "trainable_token_indices", "is_prompt_learning"]
 
 
@@ -48,7 +48,7 @@ def check_datasets(
 ) -> tuple[Dataset, Dataset | dict[str, Dataset] | None]:
     """Check that rewards find their columns and prompts let the model think, and drop rows with too long prompts.
 
-    Fewer prompts than one generation takes are refused, too, with which TRL would end before the first step.
+    Fewer prompts than one generation takes are refused, too: TRL would end before the first step.
     """
 
     def check(dataset: Dataset) -> Dataset:
@@ -109,7 +109,7 @@ def _check_columns(dataset: Dataset, rewards: Sequence[Reward], args: E1Config) 
 
 
 def check_advantage(args: E1Config, advantage: Advantage | None, rewards: Sequence[Reward]) -> None:
-    """Raise a `UserError` where TRL's advantages are needed, or have a setting that another function does not read."""
+    """Raise a `UserError` if a setting needs TRL's advantages, or if it is one that `advantage` does not read."""
     if advantage is None:
         return
     for name, usual in (("multi_objective_aggregation", "sum_then_normalize"), ("scale_rewards", "group")):
@@ -125,14 +125,14 @@ def check_advantage(args: E1Config, advantage: Advantage | None, rewards: Sequen
 
 
 def check_precision(args: E1Config, model: str | PreTrainedModel, adapter: Any = None) -> None:
-    """Raise a `UserError` for weights of 16 bits without fp32 masters, which only DeepSpeed and FSDP keep.
+    """Raise a `UserError` for 16-bit weights without fp32 masters, which only DeepSpeed and FSDP keep.
 
-    The model is a name, or as it will be trained; with `adapter`, PEFT's configuration, one in fp32 is trained instead.
+    `model` is a name, or the model to train; with `adapter`, PEFT's configuration, an adapter in fp32 is trained.
     """
     if isinstance(adapter, PeftConfig):
         _check_adapter(args, adapter)
-    if (version := _fsdp_version(args)) == 1:  # TRL never sees what its outermost unit holds, which may be all
-        raise UserError("vLLM would not get all weights of FSDP's version 1; set fsdp_version to 2 in its fsdp_config")
+    if (version := _fsdp_version(args)) == 1:  # TRL never sees the weights of its outermost unit, maybe all
+        raise UserError("under FSDP's version 1, vLLM would not get all weights; set fsdp_version to 2 in fsdp_config")
     if args.deepspeed_plugin is not None or version or adapter is not None:
         return
     low = [dtype for dtype in _trained_dtypes(args, model) if dtype.itemsize == 2]
@@ -151,7 +151,7 @@ def _fsdp_version(args: E1Config) -> int:
 def _trained_dtypes(args: E1Config, model: str | PreTrainedModel) -> set[torch.dtype]:
     if not isinstance(model, str):
         if getattr(model, "is_loaded_in_4bit", False) or getattr(model, "is_loaded_in_8bit", False):
-            raise UserError("the model is quantized by bitsandbytes, which vLLM has no more; train another")
+            raise UserError("the model is quantized by bitsandbytes, which vLLM no longer has; train another one")
         return {each.dtype for each in model.parameters() if each.requires_grad}
     given = (args.model_init_kwargs or {}).get("dtype", "float32")  # TRL's default
     if given in ("auto", None):
@@ -176,7 +176,7 @@ def _check_adapter(args: E1Config, config: Any) -> None:
     bias = getattr(config, "bias", "none")
     start = str(getattr(config, "init_lora_weights", True)).lower()
     if args.beta and (bias != "none" or start not in OF_A_WHOLE_BASE):
-        raise UserError(f"beta compares with a base that bias {bias} or init_lora_weights {start} changes; unset it")
+        raise UserError(f"beta compares with a base that bias {bias} or init_lora_weights {start} changes; unset one")
 
 
 def _ends(model: PreTrainedModel) -> list[torch.nn.Module]:
@@ -204,7 +204,7 @@ def _check_adapters(args: E1Config, model: PreTrainedModel) -> None:
     if unread := _unread(base):
         raise UserError(
             f"the adapter trains {min(unread)}, which no text reaches and vLLM leaves out; set target_modules, or "
-            "lora_target_modules, to the language model's, as .*language_model.*_proj"
+            "lora_target_modules, to the language model's, such as .*language_model.*_proj"
         )
     if trained and base.config.get_text_config().tie_word_embeddings:
         raise UserError(
@@ -214,10 +214,10 @@ def _check_adapters(args: E1Config, model: PreTrainedModel) -> None:
 
 
 def check_model(args: E1Config, model: PreTrainedModel) -> None:
-    """Check precision and adapter of a loaded model, freeze what reads images, and let it be saved.
+    """Check precision and adapter of a loaded model, freeze its parts that read images, and make it savable.
 
-    No gradient reaches what reads images, so that DDP would wait for it, and an optimizer hold states for nothing.
-    Transformers refuses to save a model, at the first checkpoint, that names values of sampling and leaves it off.
+    No gradient reaches those parts: DDP would wait for one, and an optimizer would hold states for nothing.
+    At the first checkpoint, Transformers refuses to save a model with sampling parameters but without `do_sample`.
     """
     check_precision(args, model)
     if is_peft_model(model):
@@ -233,7 +233,7 @@ def check_model(args: E1Config, model: PreTrainedModel) -> None:
 
 
 def warn_beforehand(args: E1Config, model: PreTrainedModel, rewards: Sequence[Reward], names: Sequence[str]) -> None:
-    """Warn of settings with which a training learns less, or something else, than its recipe says."""
+    """Warn of settings with which a training learns less than its recipe says, or something else."""
     warn_of_thinking(names, rewards)
     if args.top_p < 1:
         logger.warning(
@@ -252,8 +252,8 @@ def warn_beforehand(args: E1Config, model: PreTrainedModel, rewards: Sequence[Re
     is_inside = args.save_steps >= 1 and args.save_steps * args.gradient_accumulation_steps % generation  # not a share
     if args.save_strategy == SaveStrategy.STEPS and is_inside:
         logger.warning(
-            "save_steps is %d, and a generation lasts %g optimizer steps: from a checkpoint inside one, a training "
-            "samples it again and goes on with other rollouts; set save_steps to a multiple",
+            "save_steps is %d, and a generation lasts %g optimizer steps: a training that resumes inside "
+            "a generation samples it again and goes on with other rollouts; set save_steps to a multiple",
             *(args.save_steps, generation / args.gradient_accumulation_steps),
         )
     if args.eval_strategy != "no" and not args.eval_budgets and args.budgets.fixed is None:

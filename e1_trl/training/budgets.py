@@ -53,7 +53,7 @@ class RolloutKey:
 
 
 def key_of(row: Mapping[str, Any]) -> str:
-    """Return the name of a row's problem: its `key` where that is one of `identity`'s names, else from its prompt."""
+    """Return the key of a row's problem: the row's `key` if `identity` made it, else one made from its prompt."""
     key = str(row.get("key"))
     return key if IDENTITY.fullmatch(key) else identity(problem_of(row["prompt"]))
 
@@ -82,7 +82,7 @@ def uniform(key: RolloutKey, values: Sequence[int], per: str = "problem") -> Tok
 
 
 def log_uniform(key: RolloutKey, values: Sequence[int], per: str = "problem", forks: int = 1) -> Tokens:
-    """Draw from a range; the forks of a thought draw from equal parts of it, all at the same place of their part."""
+    """Draw from a range; the forks of a thought draw from equal parts of it, all at the same relative place."""
     least, most = values
     if least > most:
         raise ValueError("the smaller number comes first")
@@ -117,8 +117,8 @@ class Schedule:
     """Number of tokens for each rollout.
 
     A recipe writes `{uniform: [256, 4096], per: row}`, and a rollout gets `uniform(key, [256, 4096], per="row")`. The
-    function is one of `SCHEDULES`, or the user's at a dotted path. It must follow from its arguments alone, and return
-    no more than the largest number in `argument`, which is a list, or a mapping whose values count.
+    function is one of `SCHEDULES`, or the user's at a dotted path. Its result must follow from its arguments alone, and
+    not exceed the largest number in `argument`, a number, a list, or the values of a mapping.
     """
 
     field: str
@@ -173,7 +173,7 @@ class Schedule:
         return None if None in self.values else max(tokens for tokens in self.values if tokens is not None)
 
     def at(self, key: RolloutKey) -> Tokens:
-        """Return the tokens of one rollout, or raise a `UserError` if a user's function gives others."""
+        """Return the tokens of one rollout, or raise a `UserError` if a user's function returns an invalid number."""
         tokens = self.function(replace(key, field=self.field), self.argument, **self.options)
         most = self.largest
         unlimited = tokens is None and most is None

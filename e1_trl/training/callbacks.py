@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PROBE = 32  # tokens of each of the two rows that test packing
-# Logged metrics of sampled tokens; earlier logs have the second of the thinking's alone.
+# Logged metrics of sampled tokens; earlier logs have only the second name of the thinking's.
 THINKING = ("thinking/sampled_tokens", "thinking/mean_tokens")
 SOLUTION = "solution/mean_tokens"
 
@@ -39,7 +39,7 @@ SOLUTION = "solution/mean_tokens"
 class DataOrder(TrainerCallback):
     """Gives a resumed training the order of problems that it would have had.
 
-    TRL's sampler draws each epoch's order from a generator that no checkpoint keeps: a resumed epoch had the first's.
+    TRL draws each epoch's order from a generator that no checkpoint keeps, so resumed epochs would repeat the first.
     """
 
     def on_train_begin(
@@ -52,7 +52,7 @@ class DataOrder(TrainerCallback):
 
 
 class ResumedFields(TrainerCallback):
-    """Gives a resumed training its recipe's intervals, and if Transformers' `own` optimizer, its rate and decay."""
+    """Gives a resumed training its recipe's intervals and, if Transformers' `own` optimizer is used, rate and decay."""
 
     def __init__(self, own: bool = True):
         self._own = own
@@ -61,7 +61,7 @@ class ResumedFields(TrainerCallback):
         if state.global_step == 0:
             return
         if len(getattr(given.get("model"), "peft_config", ())) > 1:
-            raise UserError("several adapters, as of a PeftModel with beta, cannot resume: give base and peft_config")
+            raise UserError("several adapters, as in a PeftModel with beta, cannot resume: pass base and peft_config")
         state.compute_steps(args, state.max_steps)
         if self._own and args.optim.startswith("adamw"):
             given["optimizer"].param_groups[0]["weight_decay"] = args.weight_decay  # the second group has none
@@ -75,7 +75,7 @@ class ResumedFields(TrainerCallback):
 def generated_tokens(history: Sequence[Mapping[str, Any]], rollouts: int, steps: Fraction | int = 1) -> int:
     """Count the tokens that a training has sampled, from the `log_history` of its state; forced ones do not count.
 
-    A generation has so many `rollouts` in all processes, and lasts so many optimizer `steps`.
+    A generation has `rollouts` in all processes together, and lasts `steps` optimizer steps.
     """
     total = 0.0
     last = 0
@@ -99,8 +99,8 @@ class TokenLimit(TrainerCallback, ExportableState):
 
     Budgets change the cost of a step, so trainings are compared by tokens. As at `max_steps`, an evaluation and a
     checkpoint follow if their strategy is `steps`; by epochs they follow anyway. A finished training that resumes ends
-    at once, at `max_steps` too, which Transformers compares only after a step. With another generation batch it is
-    refused, since logged means would be counted by the wrong one.
+    at once, also at `max_steps`, which Transformers checks only after a step. A training that resumes with another
+    generation batch is refused, since logged means would be multiplied by the wrong size.
     """
 
     def __init__(self, tokens: int | None):
@@ -120,7 +120,7 @@ class TokenLimit(TrainerCallback, ExportableState):
         saved = state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).get("generation")
         if self.tokens is not None and state.global_step and saved not in (None, "", self.generation):
             raise UserError(f"max_generated_tokens counts generations of {saved}; this run has {self.generation}")
-        self.generation = saved or self.generation  # the first stays, if one without a limit follows
+        self.generation = saved or self.generation  # the first stays if a run without a limit follows
         state.stateful_callbacks[type(self).__name__] = self.state()
         control.should_training_stop |= state.global_step >= state.max_steps or self._is_reached(args, state)
 
@@ -147,18 +147,18 @@ class RewardState(TrainerCallback, ExportableState):
         for name in saved.keys() & self.rewards.keys():  # rewards of equal name and place
             self.rewards[name].memory.clear()
             self.rewards[name].memory.update(saved[name])
-        # Transformers looks it up at every save, and a resumed checkpoint may have none.
+        # Transformers looks up this entry at every save, and a resumed checkpoint may lack it.
         state.stateful_callbacks[type(self).__name__] = self.state()
 
 
 class MasterWeights(TrainerCallback):
     """Sets DeepSpeed's fp32 master weights to the numbers of the checkpoint on the Hub or in a folder.
 
-    DeepSpeed casts a model to bfloat16 before it copies the masters from it. On that grid, dozens of steps of 1e-6
-    reach neither the rollouts nor the saved weights; from the checkpoint's numbers, all arrive in expectation.
+    DeepSpeed copies the masters from a model that it has cast to bfloat16. From rounded masters, dozens of steps of
+    1e-6 reach neither the rollouts nor the saved weights; from the checkpoint's, all arrive in expectation.
 
     Every process sets its own part. Nothing is set if the training resumes, if an adapter is trained, or if the
-    checkpoint is in 16 bits. A weight that is not the checkpoint's, rounded, is left with a warning.
+    checkpoint is in 16 bits. A weight that is not the checkpoint's rounded one is left alone, with a warning.
     """
 
     def __init__(self, checkpoint: str, revision: str | None = None):
@@ -175,8 +175,8 @@ class MasterWeights(TrainerCallback):
                 left.discard(name)
         if left and state.is_world_process_zero:
             logger.warning(
-                "the master weights of %d of %d tensors, %s first, begin rounded to bfloat16: the safetensors of %s "
-                "hold no such tensor, or another one",
+                "the master weights of %d of %d tensors, such as %s, begin rounded to bfloat16: the safetensors of %s "
+                "hold no such tensor, or other values",
                 *(len(left), len(rounded), min(left), self._checkpoint),
             )
 
@@ -194,7 +194,7 @@ def tensors(checkpoint: str, revision: str | None) -> Iterator[tuple[str, torch.
 
 
 def begin(parameter: torch.nn.Parameter, value: torch.Tensor) -> bool:
-    """Set this process's part of a parameter's master to `value`, if it is `value`, rounded, and return whether."""
+    """Set this process's part of a parameter's master to `value` if the parameter is `value` rounded; say whether."""
     # Imported late: it takes seconds, and initializes DeepSpeed's accelerator.
     from deepspeed.utils import safe_get_local_fp32_param, safe_set_full_fp32_param, safe_set_local_fp32_param
 
@@ -216,7 +216,7 @@ def begin(parameter: torch.nn.Parameter, value: torch.Tensor) -> bool:
 
 
 class StartChecks(TrainerCallback):
-    """Prints the layout of rows, and why, as a training begins; trims rows in place of packing if packed ones mix."""
+    """Prints the layout of rows and its reason as a training begins; turns packing into trimming if packed rows mix."""
 
     def __init__(self, trainer: "E1Trainer", why: str):
         self._trainer = trainer
@@ -225,7 +225,7 @@ class StartChecks(TrainerCallback):
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
         trainer = self._trainer
         if trainer.validation is None and trainer.args.eval_budgets:  # TRL would evaluate at another budget
-            raise UserError("eval_budgets needs trainer.add_callback(Validation(trainer, …)), or leave it unset")
+            raise UserError("eval_budgets needs trainer.add_callback(Validation(trainer, …)), or must be unset")
         if trainer.layout is Layout.PACKED:
             gap = packing_gap(trainer)
             if not gap < GROSS:
@@ -236,9 +236,9 @@ class StartChecks(TrainerCallback):
 
 
 def packing_gap(trainer: "E1Trainer") -> float:
-    """Return the larger mean difference, in nats, of the log-probabilities of two short rows packed and alone.
+    """Return by how much packing changes the log-probabilities of two short rows: the larger mean, in nats a token.
 
-    The rows are equal, so one that sees the other copies it, and differs as much as can be. A collective operation.
+    The rows are equal, so a row that sees the other can copy it, and changes most. A collective operation.
     """
     model = trainer.model
     layout = trainer.layout
@@ -255,7 +255,7 @@ def packing_gap(trainer: "E1Trainer") -> float:
     trainer.layout = layout
     model.train(was_training)
     for each in model.modules():
-        if isinstance(each, FSDPModule):  # as a backward pass does, and as a sync of weights expects it
+        if isinstance(each, FSDPModule):  # as a backward pass does, and as a sync of weights expects
             each.reshard()
     alone, packed = scores
     gaps: torch.Tensor = trainer.accelerator.gather((packed - alone).abs().mean(1).max())

@@ -17,7 +17,7 @@ from e1_trl.checkpoints.model_card import DETAILS, EARLIER, RECIPE, BaseModel, p
 from e1_trl.training.resumption import step_of
 from e1_trl.training.trainer import E1Trainer
 
-# Beside the weights of models that also read images: without them vLLM's server loads such a model for texts alone.
+# Files for images, of models that also read them: without these, vLLM's server needs `--language-model-only`.
 OF_IMAGES = (IMAGE_PROCESSOR_NAME, PROCESSOR_NAME, VIDEO_PROCESSOR_NAME)
 
 
@@ -29,15 +29,15 @@ def write_cards(
 ) -> None:
     """Have a trainer write its model's card and files into `output_dir` before every save and upload.
 
-    A model that also reads images gets its base's files for them. Tables of completions stay out of an upload. Until a
-    resumed training has learnt something, only the card itself is written: a finished one may just upload a model that
-    was evaluated.
+    A model that also reads images gets its base's files for images. Tables of completions stay out of an upload. Until
+    a resumed training has learnt something, only the card itself is written: a finished training may only upload its
+    model, which may have been evaluated.
 
     Args:
         trainer: its marker, budgets and model are described.
-        origin: base model and datasets; unset: the trainer's model, without datasets.
-        recipe: as it is run, if any.
-        checkpoint: that the training goes on from; the run beside it, here or elsewhere, is part of its history.
+        origin: base model and datasets. Default: the trainer's model, without datasets.
+        recipe: fields of the recipe as it is run, if any.
+        checkpoint: checkpoint to resume from; the run that wrote it, here or elsewhere, is part of the card's history.
     """
     trained = BudgetInfo.of(trainer.thinking_close.marker, trainer.args.forced_text, trainer.budgets.largest)
     base = BaseModel.of(*trainer.base) if origin is None else origin

@@ -1,4 +1,4 @@
-"""Configuration of a training: `E1Config`, GRPO's plus the budget, and what follows from it and one model.
+"""Configuration of a training: `E1Config`, GRPO's plus the budget, and `ModelFacts`, which follow from a model, too.
 
 Knows nothing about data, rewards or a loaded model.
 """
@@ -26,8 +26,8 @@ from e1_trl.training.cuda import gpu_fault
 
 logger = logging.getLogger(__name__)
 
-# Sampling parameters that follow from the budget; the seed, which every request derives from the recipe's; and what
-# would begin anew in the solution, a request of its own.
+# Sampling parameters that no recipe may set: they follow from the budget; or they are the seed, which every request
+# derives from the recipe's; or they would start again in the solution, which is a request of its own.
 OWN_SAMPLING_PARAMETERS = {
     *("n", "max_tokens", "min_tokens", "stop", "stop_token_ids", "logprobs", "detokenize", "output_kind", "seed"),
     *("frequency_penalty", "presence_penalty", "structured_outputs", "thinking_token_budget"),
@@ -56,7 +56,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
         deepspeed_plugin:
             From the Accelerate configuration. Under ZeRO, gradients are accumulated and reduced in fp32 unless
             `data_types` and `communication_data_type` of its DeepSpeed configuration say otherwise; DeepSpeed's own
-            default is what the model computes in. ZeRO-3 gathers the weights of a model that it saves.
+            default is the dtype in which the model computes. ZeRO-3 gathers the weights of a model that it saves.
 
     Raises:
         UserError: a field is of another type or beyond a limit, contradicts another or the launcher, or cannot hold
@@ -64,7 +64,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
     """
 
     max_completion_length: int | None = option(
-        None, "Follows from the budget, which must not exceed it where it is set."
+        None, "Default: follows from the budget. If it is set, the budget must not exceed it."
     )
     vllm_importance_sampling_mode: str = option(
         "token_truncate", "token_truncate, token_mask, sequence_truncate or sequence_mask; see TRL."
@@ -73,27 +73,27 @@ class E1Config(BudgetedTraining, GRPOConfig):
         "end", "When to upload with `push_to_hub`: end (once), every_save and others."
     )
     use_vllm: bool = option(True, "Must be true: rollouts are budgeted inside vLLM.")
-    disable_dropout: bool = option(True, "Whether to train without dropout, of which vLLM knows nothing.")
+    disable_dropout: bool = option(True, "Train without dropout, which vLLM does not apply.")
     router_aux_loss_coef: float | None = option(
         0.0, "Weight of the load-balancing loss of a mixture of experts; null: its configuration's, which may be large."
     )
 
     def __post_init__(self) -> None:
         check_fields(self, BudgetedTraining, TrlFields)
-        if self.eval_budgets:  # in place of TRL's own evaluation, for which its batch would have to be divisible
+        if self.eval_budgets:  # replaces TRL's evaluation, whose batch would have to be divisible
             self.num_generations_eval: int | None = self.num_generations_eval or 1
             self.eval_steps: float | None = self.eval_steps or 10
         self._check_environment()
-        # Without a process group: one process, and no DeepSpeed, which makes a group even of one.
+        # A single process has no process group, except under DeepSpeed, which makes a group even of one.
         if os.environ.get("WORLD_SIZE", "1") == "1" and not _is_set("ACCELERATE_USE_DEEPSPEED"):
             self.ddp_backend: str | None = None  # Transformers would ask for the size of a group that does not exist
         super().__post_init__()
         if self.fp16 and self.device.type == "cpu":  # Accelerate would train in fp32, without a word
-            raise UserError("fp16 is true, and only GPUs compute in it; set fp16 to false, and bf16 as well")
+            raise UserError("fp16 is true, and only GPUs compute in it; set fp16 and bf16 to false")
         if self.restore_callback_states_from_checkpoint:
             raise UserError("restore_callback_states_from_checkpoint would replace our callbacks; remove it")
         installed = get_available_reporting_integrations()
-        if absent := [name for name in self.report_to if name not in installed]:  # Transformers says it after loading
+        if absent := [name for name in self.report_to if name not in installed]:  # else an error after loading
             raise UserError(f"report_to names {absent[0]!r}, which is not installed; pip install {absent[0]}")
         if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage >= 1:
             settings = self.deepspeed_plugin.deepspeed_config
@@ -168,7 +168,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
 
     @property
     def n_gpu(self) -> int:
-        """At most one GPU: Transformers would copy the model to all that it sees, which TRL refuses."""
+        """At most one GPU: Transformers would copy the model to all GPUs that it sees, which TRL refuses."""
         return min(super().n_gpu, 1)
 
     @property
@@ -185,13 +185,12 @@ class E1Config(BudgetedTraining, GRPOConfig):
             return self.max_prompt_length
         close = ThinkingClose(marker, self.vllm_max_model_length or model_context)
         left = min(budget.longest_prompt(close) for budget in (*self.budgets.extremes(), *self.evaluation_budgets))
-        return max(1, min(PROMPT, left))  # where none is left, a prompt of one token is refused
+        return max(1, min(PROMPT, left))  # if nothing is left, a prompt of one token is refused
 
     def fit(self, marker: Marker, model_context: int) -> tuple[ThinkingClose, int]:
         """Return the close of the thinking and the longest completion in tokens for a model of `model_context` tokens.
 
-        With a limited budget the engine's context is no longer than prompt and budget need. What does not fit raises a
-        `UserError`.
+        If the budget is limited, the context is no longer than needed. Raises a `UserError` if it is too short.
         """
         prompt = self.longest_prompt(marker, model_context)
         budgets = (*self.budgets.extremes(), *self.evaluation_budgets)

@@ -27,7 +27,7 @@ def visible_cards() -> list[Card]:
     chosen = [] if visible is None else ["-i", visible]
     query = "--query-gpu=memory.total,memory.used,driver_version"
     words = ["nvidia-smi", query, "--format=csv,noheader,nounits", *chosen]
-    try:  # after a fault of a GPU it may not answer, at all or in time
+    try:  # after a GPU's fault nvidia-smi may not answer, or too late
         answer = subprocess.run(words, capture_output=True, text=True, check=True, timeout=30).stdout
         rows = [line.split(", ") for line in answer.splitlines()]
         return [Card(_bytes(total), _bytes(used), driver) for total, used, driver in rows]
@@ -48,7 +48,7 @@ def oldest_driver() -> int:
 
 
 def gpu_fault() -> str | None:
-    """Say why PyTorch cannot use this machine's GPUs; None if it can, and if there is none or none to use."""
+    """Say why PyTorch cannot use this machine's GPUs; None if it can, or if there is no GPU to use."""
     import torch
 
     if torch.cuda.is_available() or not (listed := visible_cards()):

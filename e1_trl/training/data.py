@@ -31,7 +31,7 @@ def load(
     tokenizer: PreTrainedTokenizerBase,
     rewards: Sequence[Reward],
 ) -> tuple[Dataset, Dataset | None]:
-    """Load the problems of a recipe to train on, and to evaluate on meanwhile, with the columns of `make_problems`."""
+    """Load a recipe's problems to train on and, if any, to evaluate on, with the columns of `make_problems`."""
     need_answers = "accuracy" in script_args.reward_funcs or bool(args.eval_budgets)
     evaluates = args.eval_strategy != "no" or bool(args.eval_budgets)
     benchmark = script_args.eval_benchmark
@@ -47,7 +47,7 @@ def load(
     for other in script_args.decontaminate:
         train = decontaminate(train, load_benchmark(other, script_args)[0], other)
     train = with_targets(train, script_args.target, script_args.target_prompt, args.seed)
-    if evaluation is not None and not args.eval_budgets:  # which are lengths already
+    if evaluation is not None and not args.eval_budgets:  # which set lengths already
         evaluation = with_targets(evaluation, script_args.target, script_args.target_prompt, args.seed)
     needing = [each.__name__ for each in rewards if isinstance(each, LengthReward) and each.needs_target]
     if needing and "target" not in train.column_names:
@@ -56,7 +56,7 @@ def load(
 
 
 def _check_evaluation(script_args: E1ScriptArguments, evaluates: bool) -> None:
-    """Refuse to evaluate on nothing, on other answers than the recipe's, or on what the recipe trains on."""
+    """Refuse a benchmark that is not evaluated on or has another grader, and evaluation on the training problems."""
     benchmark = script_args.eval_benchmark
     if benchmark is not None:
         if not evaluates:
@@ -87,7 +87,7 @@ def read_split(
     config = script_args.dataset_config
     if not mixture.datasets:
         if mixture.test_split_size is not None:
-            raise UserError("test_split_size splits what stands under datasets; name the dataset there, or remove it")
+            raise UserError("test_split_size splits the datasets of the field datasets; name yours there, or remove it")
         if name is None:
             raise UserError("the recipe must name a dataset (dataset_name, or several under datasets)")
         return load_problems(name, split, script_args, config, need_answers)
@@ -100,7 +100,7 @@ def read_split(
     except (DatasetGenerationError, StopIteration) as error:
         raise UserError(f"datasets: {error.__cause__ or error}") from error
     if split not in splits:
-        raise UserError(f"the mixed datasets have no split {split!r}, only {', '.join(splits)}: test_split_size?")
+        raise UserError(f"the mixed datasets have no split {split!r}, only {', '.join(splits)}; set test_split_size")
     return make_problems(splits[split], f"the mixed datasets, split {split}", script_args, need_answers)
 
 

@@ -25,7 +25,7 @@ from e1_trl.training.rewards import name_of
 
 
 def show(recipe: Recipe) -> None:
-    """Print what would be trained on, then try the first prompts, accepted answers and rewards as is said below."""
+    """Print what would be trained on, then try the first prompts, accepted answers and rewards."""
     trials = Trials.run(recipe.problems, recipe.kind, recipe.grader)
     print(describe(recipe, trials), flush=True)
     tokenizer = recipe.facts.tokenizer
@@ -39,9 +39,9 @@ def show(recipe: Recipe) -> None:
 
 
 def try_rewards(recipe: Recipe, trials: Trials) -> str:
-    """Call the rewards as a training does, and say what each gives to the first problem's trials, or an empty solution.
+    """Call the rewards as a training does, and say what each gives the first problem's trials, else an empty solution.
 
-    The thinking in front of the trials is empty, and closed by the model. Models and rewards of groups are not called.
+    The thinking in front of the trials is empty, and closed by the model. Reward models and group rewards are skipped.
     """
     args = recipe.args
     tokenizer = recipe.facts.tokenizer

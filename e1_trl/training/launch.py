@@ -1,6 +1,6 @@
 """`e1 train`: resolves the names of a recipe and of an Accelerate configuration, and runs `accelerate launch`.
 
-Knows nothing about training: it reads a recipe's `accelerate_config`, precision and batch; `e1_trl.train` reads it all.
+Knows nothing about training: it reads a recipe's `accelerate_config`, precision and batch; `e1_trl.train` all fields.
 """
 
 import logging
@@ -59,7 +59,7 @@ def _launcher() -> CommandParser:
 
 
 def make_parser(with_all_fields: bool = False) -> CommandParser:
-    """Make the options of `e1 train`: of the launch, the usual fields of TRL, and our fields; or all fields."""
+    """Make the parser of `e1 train`: options of the launch, TRL's usual fields and ours, or all fields."""
     made = _launcher()
     for name, (placeholder, help) in USUAL.items():
         made.add_argument(f"--{name}", metavar=placeholder, group="usual fields of a recipe (TRL's)", help=help)
@@ -79,7 +79,7 @@ def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
     """Return the command line that trains: Python, `accelerate launch` with its options, `e1_trl.train` with its own.
 
     Without a GPU (by `gpus`, or as PyTorch counts them), launcher and precision default to those of a CPU if neither
-    recipe nor command line sets them; a dry run takes them in any case.
+    recipe nor command line sets them; a dry run always takes those of a CPU.
     """
     options, overrides = _launcher().parse_known_args(argv)
     parser = CommandParser("e1 train", "", "")
@@ -127,8 +127,8 @@ def _choose_for_cpus(
 ) -> tuple[str | None, dict[str, str]]:
     """Choose the Accelerate configuration and the fields that recipe and command line leave open, and print them.
 
-    A dry run also goes without the GPUs that the recipe names. Its one process accumulates the batches of all of them,
-    so that it shows the steps of the training.
+    A dry run also replaces a configuration for GPUs. Its one process accumulates the batches of all of their
+    processes, so that it shows the steps of the training.
     """
     from accelerate.commands.config import default_config_file  # of `accelerate config`
 
@@ -171,10 +171,10 @@ def check_processes(
     given: Collection[str],
     is_dry: bool,
 ) -> None:
-    """Refuse processes that would not start, more than there are GPUs, and a number that `check_batch` refuses.
+    """Refuse processes that would not start, that outnumber the GPUs, or whose number `check_batch` refuses.
 
-    The configuration `accelerate` of this name starts `processes` on all machines together; without `gpus` on this one,
-    they share its CPUs. `given` are the fields on the command line. In a dry run the batch may be another.
+    The configuration `accelerate` of this name starts `processes` on all machines together; if this one has no `gpus`,
+    they share its CPUs. `given` are the fields on the command line. A dry run may have another batch.
     """
     if processes > 1 and starts_one(accelerate):
         remedy = f"{FOR_SEVERAL} {_keep_batch(recipe, processes)}" if gpus else "remove --num_processes"
@@ -208,7 +208,7 @@ def _read_batch(recipe: Mapping[str, Any], processes: int) -> tuple[int, int, in
 
 
 def _keep_batch(recipe: Mapping[str, Any], most: int, processes: int | None = None) -> str:
-    """Return the options with which at most so many processes, in place of `processes`, keep a recipe's batch."""
+    """Return the options with which at most `most` processes, in place of `processes`, keep a recipe's batch."""
     _, accumulation, meant = _read_batch(recipe, processes or most)
     number = max(each for each in range(1, most + 1) if accumulation * meant % each == 0)
     return f"--num_processes {number} --gradient_accumulation_steps {accumulation * meant // number}"
@@ -223,7 +223,7 @@ def _count_gpus() -> int:
 def _launch(words: Sequence[str]) -> None:
     """Run `accelerate launch` without its tracebacks: a process that fails has printed its error.
 
-    Ends in a line if a process was killed, or if a signal ended this one, whose own have ended, too.
+    Exits with one line if a process was killed, or if a signal ends this one, after its children have ended.
     """
     from accelerate.commands.launch import launch_command, launch_command_parser
     from torch.distributed.elastic.multiprocessing import SignalException
@@ -240,7 +240,7 @@ def _launch(words: Sequence[str]) -> None:
     try:
         launch_command(launch_command_parser().parse_args(words))
         return
-    except SignalException as error:  # of several processes PyTorch's
+    except SignalException as error:  # ours or, with several processes, PyTorch's
         for ending in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(ending, signal.SIG_IGN)  # a second one would leave those that are slow to end
         end_children()

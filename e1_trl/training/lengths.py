@@ -26,7 +26,7 @@ def l1_exact(group: Group, alpha: float = 0.0003) -> list[float]:
 
 
 def l1_max(group: Group, alpha: float = 0.0003, delta: float = 0.5) -> list[float]:
-    """L1-Max: `clip(alpha (target - n) + delta, 0, 1)` in the place of 1 for a right answer."""
+    """L1-Max: `clip(alpha (target - n) + delta, 0, 1)` in place of 1 for a right answer."""
     kept = [min(max(alpha * (_target(group) - n) + delta, 0.0), 1.0) for n in group.tokens]
     return [each - 1 if correct else 0.0 for each, correct in zip(kept, group.correct, strict=True)]
 
@@ -45,7 +45,7 @@ def laser(group: Group, target: int, bonus: float = 0.5, wrong: float = 0.0) -> 
 def kimi(group: Group, weight: float = 1.0) -> list[float]:
     """Kimi k1.5 (arXiv 2501.12599): 1/2 for the shortest to -1/2 for the longest of a group; at most 0 if wrong.
 
-    The paper's first steps do without it.
+    The paper leaves it out in its first steps.
     """
     least = min(group.tokens)
     most = max(group.tokens)
@@ -54,7 +54,7 @@ def kimi(group: Group, weight: float = 1.0) -> list[float]:
 
 
 def arora(group: Group, alpha: float = 0.1) -> list[float]:
-    """Arora and Zanette (arXiv 2502.04463): `1 - alpha sigmoid(z)` for a right answer, z among the right lengths."""
+    """Arora and Zanette (arXiv 2502.04463): `1 - alpha sigmoid(z)` if right; z standardizes right answers' lengths."""
     right = [n for n, correct in group.graded() if correct]
     if not right:
         return [0.0] * len(group.tokens)
@@ -64,9 +64,9 @@ def arora(group: Group, alpha: float = 0.1) -> list[float]:
 
 
 def lead(group: Group, alpha: float = 0.05, from_tokens: int = 4000) -> list[float]:
-    """GRPO-LEAD (arXiv 2504.09696): `exp(-alpha z)` in the place of 1, where the three shortest are not short already.
+    """GRPO-LEAD (arXiv 2504.09696): `exp(-alpha z)` in place of 1, unless the three shortest are short already.
 
-    z is among the lengths of right answers; `from_tokens` is the least mean of the three shortest.
+    z standardizes the lengths of right answers; the mean of the three shortest must exceed `from_tokens`.
     """
     right = sorted(n for n, correct in group.graded() if correct)
     if not right or fmean(right[:3]) <= from_tokens:
@@ -92,7 +92,7 @@ def cosine(
     correct: tuple[float, float] = (1.0, 0.5),
     wrong: tuple[float, float] = (-1.0, -0.5),
 ) -> list[float]:
-    """Cosine reward (arXiv 2502.03373) in the place of 1 or 0, from a length of 0 to `longest`, then constant."""
+    """Cosine reward (arXiv 2502.03373) in place of 1 or 0, from a length of 0 to `longest`, then constant."""
     rewards = []
     for n, is_right in group.graded():
         first, last = correct if is_right else wrong
@@ -102,7 +102,7 @@ def cosine(
 
 
 def overlong(group: Group, longest: int, margin: int) -> list[float]:
-    """DAPO (arXiv 2503.14476): 0 up to `margin` tokens less than `longest`, then falling to -1."""
+    """DAPO (arXiv 2503.14476): 0 up to `margin` tokens before `longest`, then falling to -1 there."""
     return [-min(max((n - longest + margin) / margin, 0.0), 1.0) for n in group.tokens]
 
 
@@ -121,7 +121,7 @@ class LengthReward(GroupReward):
         self.needs_target = formula in (l1_exact, l1_max)  # whether prompts must ask for a length
         self.__name__ = formula.__name__  # TRL logs the reward under it
         flags = [True, False]
-        self.of(Group("", [*flags], [1, 2], [2, 3], flags, flags, target=2))  # raises what is wrong with the arguments
+        self.of(Group("", [*flags], [1, 2], [2, 3], flags, flags, target=2))  # raises if the arguments are wrong
 
     def of(self, group: Group) -> list[float]:
         return self.formula(group, **self.arguments)
@@ -135,7 +135,7 @@ class Hapo(LengthReward):
         super().__init__(self.hapo, **terms)
 
     def hapo(self, group: Group, weight: float = 1.0, floor: float = -0.7) -> list[float]:
-        """From `weight` for a length of 0 to `-weight`, at least `floor` where it is right, at most 0 where not."""
+        """Return `weight` at length 0, falling to `-weight`; at least `weight * floor` if right, at most 0 if not."""
         shortest = self.memory["problems"].get(group.key)
         if shortest is None:
             return [0.0] * len(group.tokens)
@@ -157,9 +157,9 @@ class Hapo(LengthReward):
 class LaserD(LengthReward):
     """LASER-D and, with `longer_wrong`, LASER-DE (arXiv 2505.15612): a target for each of three difficulties.
 
-    The target of a difficulty is the first of `range(lowest, highest, step)` within which a right response is expected
-    from a group of its least share. The paper monitors 500 problems every 20 steps; here the last `window` generations
-    that were trained on count.
+    A difficulty's target is the first length of `range(lowest, highest, step)` at which the share of its responses that
+    are right within that length, times a group's least right answers, reaches 1; else `highest`. The paper monitors 500
+    problems every 20 steps; here the last `window` generations that were trained on count.
     """
 
     def __init__(self, lowest: int, highest: int, step: int, window: int = 20, **terms: Any):
@@ -172,7 +172,7 @@ class LaserD(LengthReward):
         super().__init__(self.laser_d, **terms)
 
     def laser_d(self, group: Group, bonus: float = 0.5, wrong: float = 0.0, longer_wrong: bool = False) -> list[float]:
-        """`bonus` within the target if right; `wrong` if not, with the bonus for a finished attempt beyond it."""
+        """Return `bonus` within the target if right; `wrong` if not, plus `bonus` for a finished attempt beyond it."""
         target = self.memory["targets"][difficulty(group)]
         rewards = []
         for (n, correct), finished, repeats in zip(group.graded(), group.finished, group.repeats, strict=True):
@@ -183,9 +183,9 @@ class LaserD(LengthReward):
     def remember(self, groups: Sequence[Group]) -> None:
         seen: list[dict[str, Any]] = [{"responses": 0, "right": []} for _ in range(3)]
         for group in groups:
-            of = seen[difficulty(group)]
-            of["responses"] += len(group.tokens)
-            of["right"] += [n for n, correct in group.graded() if correct]
+            alike = seen[difficulty(group)]
+            alike["responses"] += len(group.tokens)
+            alike["right"] += [n for n, correct in group.graded() if correct]
         generations = self.memory["generations"] = [*self.memory["generations"], seen][-self.window :]
         size = len(groups[0].tokens)
         for at, expected in enumerate((1, size // 3, 2 * size // 3)):
@@ -196,7 +196,7 @@ class LaserD(LengthReward):
 
 
 def difficulty(group: Group) -> int:
-    """0, 1 or 2: less than a third of the group is right, less than two thirds, or more."""
+    """Return 0, 1 or 2: less than a third of the group is right, less than two thirds, or more."""
     return (group.solved >= 1 / 3) + (group.solved >= 2 / 3)
 
 
@@ -213,7 +213,7 @@ def warn_of_scaling(rewards: Sequence[Any], scale_rewards: str, aggregation: str
     weighs = any(isinstance(reward, GroupReward) and reward.weighs_length for reward in rewards)
     if weighs and (not where or scale_rewards == "group"):
         logger.warning(
-            "with multi_objective_aggregation %s and scale_rewards %s a length reward pushes as hard whatever its "
-            "weight%s; sum_then_normalize with batch or none keeps that",
+            "with multi_objective_aggregation %s and scale_rewards %s a length reward pushes equally hard at any "
+            "weight%s; sum_then_normalize with scale_rewards batch or none keeps the weight",
             *(aggregation, scale_rewards, where),
         )

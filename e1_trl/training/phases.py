@@ -27,7 +27,7 @@ class Phases:
 
     @contextmanager
     def measure(self, phase: str) -> Iterator[None]:
-        """Add the duration of this context, or as a decorator of each call, to a phase."""
+        """Add the duration of this context, or of each call that it decorates, to a phase."""
         if phase == SAMPLING:
             self._look_at_memory("training")
         began = self._now()

@@ -117,9 +117,9 @@ def columns_of(completions: Sequence[Completion], budgets: Sequence[Budget]) -> 
 
 
 def metrics_of(completions: Sequence[Completion], forks: int = 1) -> Iterator[tuple[str, float]]:
-    """Yield the metrics of completions, which are logged as means over all; each `forks` of them share a thought.
+    """Yield the metrics of completions, which are logged as means over all; every `forks` of them share a thought.
 
-    `thinking/sampled_tokens` is less than the mean where forks share the tokens of their thought's longest.
+    `thinking/sampled_tokens` counts a thought once, by its longest fork, so forks make it less than the mean.
     """
     lengths = [completion.thinking_tokens for completion in completions]
     for row, completion in enumerate(completions):

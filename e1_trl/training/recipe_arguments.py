@@ -17,23 +17,23 @@ class RecipeArguments(ProblemArguments):
         ["accuracy"],
         "Rewards, weighted by `reward_weights`: accuracy, format, the rewards of TRL's training script "
         "(accuracy_reward, ...), or the dotted path of your own function (my_rewards.brevity); in a recipe's file "
-        "also with arguments, as {name: get_cosine_scaled_reward, max_len: 1280}.",
+        "also with arguments, such as {name: get_cosine_scaled_reward, max_len: 1280}.",
     )
     advantage: dict[str, Any] | str | None = option(
         None,
         "Advantages of a group's rollouts: lead, mgpo, gfpo, per_fork, brpo, s_grpo, or the dotted path of your own "
-        "function; also with arguments, as {name: gfpo, keep: 4}. Default: TRL's, by `scale_rewards`.",
+        "function; also with arguments: {name: gfpo, keep: 4}. Default: TRL's, by `scale_rewards`.",
     )
     target: dict[str, Any] | str | int | None = option(
         None,
-        "Number of tokens that each training prompt asks for, drawn once per problem, as {uniform: [100, 4000]}. "
+        "Number of tokens that each training prompt asks for, drawn once per problem: {uniform: [100, 4000]}. "
         "Default: prompts ask for no length.",
     )
     target_prompt: str | None = option(
-        None, "Text that asks for `target` tokens, added to the prompt, as ' Think for {target} tokens.'"
+        None, "Text that asks for `target` tokens, added to the prompt: ' Think for {target} tokens.'"
     )
     eval_benchmark: str | None = option(
-        None, "Benchmark to validate on, as aime2024 or math500. Default: the dataset's test split."
+        None, "Benchmark to validate on, such as aime2024 or math500. Default: the dataset's test split."
     )
     decontaminate: list[str] = option(
         [],
@@ -42,7 +42,7 @@ class RecipeArguments(ProblemArguments):
     )
     base: str | None = option(
         None,
-        "Recipe, by file or name, whose fields apply where a recipe's file does not set them; allowed in files only.",
+        "Recipe, by file or name, whose fields apply unless the recipe's own file sets them; allowed in files only.",
     )
     accelerate_config: str | None = option(
         None,

@@ -1,7 +1,7 @@
 """The recipe as it is run: its file and base, with the fields that the command line overrides.
 
-`E1ScriptArguments` has the fields that neither `E1Config` nor the model's records have, and a `Recipe` what is made of
-all of them.
+`E1ScriptArguments` has the fields that neither `E1Config` nor the model's records have, and a `Recipe` everything that
+is made from them.
 """
 
 import os
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # Fields that are not published: `env` may hold keys, whoever repeats a training neither resumes nor uploads it, and
 # folders and files are of this machine.
 OWN = {"env", "resume_from_checkpoint", "push_to_hub", "dry_run", "output_dir", "exclude", "local_benchmarks"}
-PASSES = ("gradient_accumulation_steps", "steps_per_generation")  # of which more processes need fewer
+PASSES = ("gradient_accumulation_steps", "steps_per_generation")  # more processes need fewer of them
 
 
 @dataclass
@@ -53,7 +53,7 @@ class E1ScriptArguments(RecipeArguments, ScriptArguments):
 
 @dataclass(frozen=True)
 class Recipe:
-    """A checked recipe, with everything that is made of it before the model is loaded."""
+    """A checked recipe, with everything that is made from it before the model is loaded."""
 
     args: E1Config
     model: ModelConfig
@@ -102,7 +102,7 @@ def parse_recipe(
 
 
 def _read_file(file: Path, records: Sequence[type], whole: bool) -> dict[str, Any]:
-    """Read a recipe's file and its base, and set the variables of both fields `env`."""
+    """Read a recipe's file and its base, and set the environment variables of both fields `env`."""
     given = fields_of(file)
     for environment in (base_of(file).get("env"), given.pop("env", None)):
         variables = read_value(f"{file}: env", environment or {}, dict)
@@ -140,7 +140,7 @@ def _batch_as_meant(recipe: Mapping[str, Any], processes: int) -> dict[str, Any]
 
 
 def _published(value: Any) -> Any:
-    """Return a value as YAML has it, without secrets and all of a path on this machine but its last part."""
+    """Return a value for YAML without secrets, and only the last part of a path on this machine."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):

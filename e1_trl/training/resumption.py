@@ -1,4 +1,4 @@
-"""Checks of a run's folder: a checkpoint to resume from, or none where a training begins."""
+"""Checks of a run's folder: it holds a checkpoint to resume from, or none if a training begins."""
 
 import contextlib
 import json
@@ -15,13 +15,13 @@ from e1_trl.training.config import E1Config
 
 logger = logging.getLogger(__name__)
 
-SCALE = ("r", "lora_alpha", "use_rslora", "use_dora")  # fields with which an adapter's weights are read
+SCALE = ("r", "lora_alpha", "use_rslora", "use_dora")  # fields that decide what an adapter's weights mean
 
 
 def find_checkpoint(args: E1Config, dry_run: bool = False) -> str | None:
-    """Find the whole checkpoint to resume from, named or the last of `output_dir`; `None` to begin anew.
+    """Find the whole checkpoint to resume from, named or the last of `output_dir`; `None` to begin a training.
 
-    A finished training needs no optimizer without DeepSpeed, so it is not asked for it, nor is a dry run.
+    The optimizer's state is not checked in a dry run, nor if a finished training without DeepSpeed will not load it.
     """
     named = str(args.resume_from_checkpoint)  # text where it comes from a command line
     if named.lower() in ("none", "false"):
@@ -50,7 +50,7 @@ def find_checkpoint(args: E1Config, dry_run: bool = False) -> str | None:
 
 def step_of(checkpoint: Path) -> int:
     """Return the steps before a checkpoint, or 0 if it is not whole: a run writes the trainer's state last."""
-    with contextlib.suppress(OSError, ValueError, TypeError):  # also that of another version
+    with contextlib.suppress(OSError, ValueError, TypeError):  # also for a state of another version
         return TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)).global_step
     return 0
 
@@ -82,7 +82,7 @@ def check_same_adapter(checkpoint: Path, adapter: Any) -> None:
     own = {name: getattr(adapter, name, None) for name in SCALE}
     if other := [name for name in SCALE if saved.get(name, own[name]) != own[name]]:
         found = ", ".join(f"{name} {saved[name]}" for name in other)
-        raise UserError(f"the adapter in {checkpoint} has {found}, and would be read with another; set it alike")
+        raise UserError(f"the adapter in {checkpoint} has {found}, and the recipe differs; set it as there")
 
 
 def check_output(output: Path, dry_run: bool = False) -> None:

@@ -1,7 +1,7 @@
 """The reward for a right answer, and warnings about rewards that judge the thinking.
 
-Ours look at the text after the close of the thinking, never at the whole completion: a box inside the thinking earns
-nothing.
+Our rewards look at the text after the close of the thinking, never at the whole completion: a box inside the thinking
+earns nothing.
 """
 
 import logging
@@ -38,7 +38,7 @@ class Accuracy:
         self.grader = grader
 
     def begin(self, solution: str, answers: Sequence[str]) -> None:
-        """Have the grader begin with a solution early; a user's grader may have `grade` alone."""
+        """Let the grader begin with a solution early; a user's grader may have only `grade`."""
         if hasattr(self.grader, "begin"):
             self.grader.begin(solution, answers)
 

@@ -33,7 +33,7 @@ class Layout(StrEnum):
 
 
 def layout_of(model: PreTrainedModel, padding_free: bool, aux_loss: bool) -> tuple[Layout, str]:
-    """Return the layout that a model's attention supports, and the reason; refuse attention that computes another."""
+    """Return the layout that a model's attention supports, and the reason; refuse attention that would be wrong."""
     text = model.config.get_text_config()
     drops = bool(getattr(text, "attention_dropout", 0))
     if text._attn_implementation == VARLEN and (drops or not model._supports_flash_attn):
@@ -81,7 +81,7 @@ def _outputs_only_at(backbone: torch.nn.Module, chosen: torch.Tensor) -> Iterato
 
 
 def _bounds(lengths: torch.Tensor, longest: int) -> dict[str, Any]:
-    """Return the bounds of packed rows: flash attention could find them in positions, but some models pass none."""
+    """Return the bounds of packed rows. Flash attention could find them in positions, which some models do not pass."""
     ends = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
     return {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": longest, "max_length_k": longest}
 

@@ -1,4 +1,4 @@
-"""TRL's GRPO with budget-constrained rollouts: `E1Trainer`. All else is TRL's, as loss, DeepSpeed and checkpoints."""
+"""TRL's GRPO with budget-constrained rollouts: `E1Trainer`. All else is TRL's: loss, DeepSpeed, checkpoints."""
 
 import copy
 import math
@@ -39,8 +39,8 @@ class E1Trainer(HookedTrainer):
     streamed; prompts longer than `max_prompt_length` are dropped with a warning. Reward functions receive the dataset's
     columns and, for each completion, `solution_text` (the graded text after the close of the thinking, "" if there is
     none), `thinking_end` (`"closed"`, `"forced"`, `"eos"` or `"total"`), `thinking_tokens`, `thinking_budget`,
-    `solution_tokens` and `solution_truncated`. `advantage` replaces TRL's advantages by a function of a group. The card
-    is TRL's without `e1_trl.training.cards.write_cards`.
+    `solution_tokens` and `solution_truncated`. `advantage` replaces TRL's advantages by a function of a group. Without
+    `e1_trl.training.cards.write_cards`, the model card is TRL's.
 
     Raises:
         UserError: budget, context, data, rewards and configuration do not fit together; mostly before a model loads.
@@ -108,7 +108,7 @@ class E1Trainer(HookedTrainer):
         self.vllm.replace_sync(self._phases.measure(SYNC)(self.vllm.sync))
 
     def _add_callbacks(self, rewards: Sequence[Reward]) -> None:
-        names: list[str] = self.reward_func_names  # by which logs go, so equal ones are numbered
+        names: list[str] = self.reward_func_names  # keys of logs, so equal ones are numbered
         names[:] = [f"{own}_{i}" if names.count(own) > 1 else own for i, own in enumerate(names, 1)]
         for callback in (PrinterCallback, ProgressCallback):
             self.remove_callback(callback)
@@ -158,7 +158,7 @@ class E1Trainer(HookedTrainer):
         }
 
     def _next_generation(self, training: bool) -> Generation:
-        """Name a generation by its number from the present step on: a run that was resumed has the same names."""
+        """Name a generation by its step and its number within the step, which a resumed run repeats."""
         step = self.state.global_step
         self._generations[training, step] += 1
         return (training, step, self._generations[training, step])
@@ -181,7 +181,7 @@ class E1Trainer(HookedTrainer):
             print(transcripts(self.processing_class, self._rollouts, self._rewards, count), flush=True)
 
     def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
-        """Run the `Validation`, if any and no dataset is given, else TRL's evaluation at the training budget."""
+        """Run the `Validation` if there is one and no dataset is given, else TRL's evaluation at the trained budget."""
         if self.validation is None or arguments or options.get("eval_dataset") is not None:
             if self.state.global_step and not self.is_in_train:
                 self.vllm.sync()  # TRL syncs only after a step, not after the best weights were loaded
@@ -259,7 +259,7 @@ class E1Trainer(HookedTrainer):
 
     def begin_generation(self, rows: list[dict[str, Any]]) -> None:
         self._rows = rows
-        self._phases.take()  # for example those of a validation
+        self._phases.take()  # drops, for example, those of a validation
 
     def _causal_model(self, model: torch.nn.Module) -> PreTrainedModel:
         """Return a policy or reference without its wrappers, PEFT's included."""

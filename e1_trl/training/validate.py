@@ -46,7 +46,7 @@ class ValidateArguments:
 
 
 def make_parser() -> CommandParser:
-    """Make the options of `e1 validate`."""
+    """Make the parser of `e1 validate`."""
     made = CommandParser(
         "e1 validate",
         "--config RECIPE [OPTIONS]",
@@ -66,9 +66,9 @@ def make_parser() -> CommandParser:
 
 
 def outcomes_of(problems: "Dataset", solution_column: str, tried: int, grader: Grader) -> list[Outcome | None]:
-    """Return the outcome of the first `tried` solutions of each problem: correct if one is, `None` without any.
+    """Return the outcome of the first `tried` solutions of each problem: correct if one is, `None` if there is none.
 
-    Else it is ungraded if the grader failed on one, so that the problem stays; else that of the last one.
+    Otherwise it is ungraded if the grader failed on one, so that the problem is kept, else that of the last solution.
     """
     from tqdm import tqdm
 
@@ -96,7 +96,7 @@ def validate(script_args: "E1ScriptArguments", mixture: "DatasetMixtureConfig", 
     output = arguments.output or script_args.exclude
     column = arguments.solution_column
     if script_args.answer_type is not PROGRAMS:
-        raise UserError(f"the recipe's grader is {script_args.grader!r}; only programs bring solutions that can be run")
+        raise UserError(f"the recipe's grader is {script_args.grader!r}; only programs come with solutions to run")
     if not output:
         raise UserError("neither the recipe's `exclude` nor `output` names a file to write")
     script_args.exclude = None
@@ -129,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     records = (E1ScriptArguments, DatasetMixtureConfig, ValidateArguments)
     words += ["--config", str(resource("recipes", parsed.config))]  # the last one counts
-    # `whole`: fields about model and training are ignored.
+    # `whole=False` ignores the fields about model and training.
     script_args, mixture, arguments = parse_recipe(words, records, whole=False, prog="e1 validate")
     validate(script_args, mixture, arguments)
 

@@ -24,9 +24,9 @@ logger = logging.getLogger(__name__)
 
 
 class BestCheckpoint(TrainerCallback):
-    """Finds the best checkpoint of a resumed training in `output_dir`, wherever that was when it was saved.
+    """Finds the best checkpoint of a resumed training in `output_dir`, wherever that folder was earlier.
 
-    Transformers forgets one that is gone, and a finished training would end with its last weights in place of the best.
+    Transformers forgets a checkpoint that has moved, and would end a training with its last weights, not the best.
     """
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -84,7 +84,7 @@ class Validation(TrainerCallback):
         """
         trainer = self.trainer
         answers = list(range(len(self.prompts) * self.samples))
-        # Processes of a tensor-parallel group generate in lockstep, so all get as many prompts.
+        # Processes of a tensor-parallel group generate in lockstep, so all get equally many prompts.
         with trainer.accelerator.split_between_processes(answers, apply_padding=True) as own:
             prompts = self.prompts.select([index // self.samples for index in own])
         metrics: dict[str, float] = {}

@@ -1,6 +1,6 @@
 """Attention of packed rows without another package, as `attn_implementation: varlen`.
 
-In 16 bits on a GPU it is PyTorch's own flash kernel, else it goes row by row.
+In 16 bits on a GPU it runs PyTorch's own flash kernel, otherwise PyTorch's usual attention row by row.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ def attend(
     rows, _, tokens, _ = query.shape
     if more := _beyond(module, query, key, value, attention_mask, others):
         raise ValueError(f"attn_implementation {VARLEN} cannot compute attention with {more}; try eager")
-    # Rotary positions, norms in fp32 and adapters leave 32 bits, which the kernel does not take.
+    # Rotary positions, norms in fp32 and adapters return 32 bits, which the kernel does not take.
     dtype = get_target_dtype(query, module) or query.dtype
     query, key, value = (each.transpose(1, 2).flatten(0, 1).to(dtype) for each in (query, key, value))
     lengths = torch.full((rows,), tokens, device=query.device)

@@ -160,7 +160,7 @@ def test_weights_in_fp32_masters_and_adapters_in_fp32_are_trained(
 
 
 def test_the_version_of_fsdp_that_would_leave_vllm_its_old_weights_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    message = r"^vLLM would not get all weights of FSDP's version 1; set fsdp_version to 2"
+    message = r"^under FSDP's version 1, vLLM would not get all weights; set fsdp_version to 2"
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")  # of version 1, unless FSDP_VERSION says otherwise
     with pytest.raises(UserError, match=message):
         check_precision(config(), str(BASE))

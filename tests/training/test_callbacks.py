@@ -178,7 +178,7 @@ def test_a_resumed_run_has_the_learning_rate_weight_decay_and_intervals_of_its_r
     assert rates == pytest.approx([0.4, 0.3, 0.1, 0.05]) and (tmp_path / "checkpoint-3").exists()
     assert [group["weight_decay"] for group in made.optimizer.param_groups] == [0.2, 0]  # none of biases and norms
     made.model.peft_config = {"default": None, "ref": None}  # Transformers loads neither
-    with pytest.raises(UserError, match=r"^several adapters, as of a PeftModel with beta, cannot resume"):
+    with pytest.raises(UserError, match=r"^several adapters, as in a PeftModel with beta, cannot resume"):
         made.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
 
 

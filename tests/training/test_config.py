@@ -239,7 +239,7 @@ COUNT = "it must be a whole number, 1 or more"
         ("temperature: 0", "temperature is 0; it must be a number, above 0"),
         ("vllm_gpu_memory_utilization: 7", "vllm_gpu_memory_utilization is 7; it must be a number, above 0 and at"),
         ("eval_budgets: 7", "budget '7' must read '<thinking>+<solution>'"),
-        ("eval_budgets: {8: 8}", "eval_budgets is {8: 8}; it must be a list, each entry a text"),
+        ("eval_budgets: {8: 8}", "eval_budgets is {8: 8}; it must be a list, each entry a string"),
         ("max_unusable: 2", "max_unusable is 2; it must be a number, from 0 to 1"),
         ("thinking_budgt: 5", "thinking_budgt is unknown; did you mean thinking_budget?"),
         ("--gradient_accumulation_steps 0", f"gradient_accumulation_steps is 0; {COUNT}"),

@@ -168,7 +168,7 @@ def test_trls_mixtures_and_its_datasets_with_a_gold_solution_are_read(
         ({"dataset_name": "missing.jsonl"}, {}, "no file missing.jsonl"),
         ({"dataset_name": "a"}, {"datasets": [{"path": "json"}]}, "both datasets and dataset_name; remove one"),
         ({"dataset_config": "a"}, {"datasets": [{"path": "json"}]}, "both datasets and dataset_config; remove one"),
-        ({"dataset_name": "a"}, {"test_split_size": 0.1}, "test_split_size splits what stands under datasets"),
+        ({"dataset_name": "a"}, {"test_split_size": 0.1}, "test_split_size splits the datasets of the field datasets"),
         ({"dataset_name": "a", "eval_benchmark": "aime2024"}, {}, "eval_benchmark is aime2024, but nothing is eval"),
     ],
 )

@@ -222,7 +222,7 @@ def test_forks_and_advantages_are_shown_or_refused_before_a_model_loads(
     printed = capsys.readouterr().out
     assert "of a rollout     32+32 and 64+32 at step 0, 32+32 and 64+32 at step 30" in printed
     assert "advantage        per_fork\n" in printed
-    with pytest.raises(UserError, match=r"^the advantage per_fork compares forks of a thought: thinking_budget: {nest"):
+    with pytest.raises(UserError, match=r"^the advantage per_fork compares forks of a thought; set thinking_budget: {"):
         dry_run(*words)
     with pytest.raises(UserError, match=r"^loss_type vespo and .* need one advantage of a completion"):
         dry_run(*words, *forked, "--loss_type", "vespo")
@@ -269,7 +269,7 @@ def test_an_adapter_is_resumed_with_the_scale_that_it_was_trained_with(tmp_path:
     check_same_adapter(tmp_path, LoraConfig(r=8, lora_alpha=32, lora_dropout=0.1))
     with pytest.raises(UserError, match="holds an adapter; set use_peft"):
         check_same_adapter(tmp_path, None)
-    with pytest.raises(UserError, match="has lora_alpha 32, use_rslora False, and would be read with another"):
+    with pytest.raises(UserError, match="has lora_alpha 32, use_rslora False, and the recipe differs"):
         check_same_adapter(tmp_path, LoraConfig(r=8, lora_alpha=64, use_rslora=True))
 
 
@@ -280,7 +280,7 @@ def test_an_adapter_has_no_dropout_and_a_plain_base(tmp_path: Path) -> None:
     model = ModelConfig(model_name_or_path=str(BASE), use_peft=True)
     assert make_adapter(config(), model).lora_dropout == 0
     assert make_adapter(config(disable_dropout=False), replace(model, lora_dropout=0.05)).lora_dropout == 0.05
-    with pytest.raises(UserError, match=r"^load_in_4bit and load_in_8bit need bitsandbytes in vLLM"):
+    with pytest.raises(UserError, match=r"^load_in_4bit and load_in_8bit need bitsandbytes, which vLLM no"):
         make_adapter(config(), replace(model, load_in_4bit=True))
 
 

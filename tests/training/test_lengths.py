@@ -167,10 +167,10 @@ def test_scaling_by_groups_takes_a_length_rewards_weight_and_is_warned_of(caplog
     assert light == pytest.approx(heavy, abs=1e-2)
     summed = "sum_then_normalize"
     warn_of_scaling([made("kimi")], "group", summed)
-    assert "pushes as hard whatever its weight" in caplog.text
+    assert "pushes equally hard at any weight" in caplog.text
     caplog.clear()
     for rewards, scale in (([made("kimi")], "none"), ([made("kimi")], "batch"), ([repeats], "group")):
         warn_of_scaling(rewards, scale, summed)
     assert not caplog.text
     warn_of_scaling([made("kimi")], "none", "normalize_then_sum")  # which does not read scale_rewards
-    assert "pushes as hard whatever its weight; sum_then_normalize" in caplog.text
+    assert "pushes equally hard at any weight; sum_then_normalize" in caplog.text
