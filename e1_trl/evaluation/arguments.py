@@ -17,7 +17,7 @@ from e1_trl.problems.arguments import ProblemArguments
 from e1_trl.problems.benchmarks import BENCHMARKS, find_benchmark
 
 RESPONSE = 32_768  # tokens of an answer without a budget: `--max-length` of the authors' script; the paper says 24K
-# Fields about a dataset that a benchmark has of its own.
+# Fields about a dataset that a benchmark sets itself.
 OF_BENCHMARKS = (
     *("grader", "program_prompt", "max_tests", "exclude", "answer_after"),
     *("dataset_split", "dataset_config"),
@@ -52,7 +52,7 @@ class Model:
 class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
     """Arguments of `e1 eval`: models, problems, budgets and methods, sampling, and engine.
 
-    An argument of the same name as a field of `report.conditions.Conditions` is recorded without further ado.
+    An argument with the name of a field of `report.conditions.Conditions` is recorded there automatically.
     """
 
     model: list[str] = option(
@@ -95,7 +95,7 @@ class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
 
     budgets: list[str] = option(
         [],
-        "Budgets in tokens, as 1024+1024 or unlimited. Default: the budgets in the model's budget.json, which "
+        "Budgets in tokens, such as 1024+1024 or unlimited. Default: the budgets in the model's budget.json, which "
         "trainings write.",
         group="budgets and methods",
         metavar="THINKING+SOLUTION",
@@ -106,7 +106,7 @@ class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
         metavar="METHOD",
     )
     thinking_from: Path | None = option(
-        None, "Folder of the finished evaluation whose model does the thinking in the method mixed, the only one then."
+        None, "Folder of a finished evaluation, whose model thinks for the method mixed, which must be the only method."
     )
 
     samples: Count | None = option(
@@ -128,12 +128,12 @@ class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
     seed: Natural = option(0, "Seed of the sampling.")
     independent: bool = option(False, "Share no samples between budgets and methods.")
     chat_template_kwargs: str = option(
-        "{}", 'Arguments of the chat template, as {"enable_thinking": true}.', metavar="JSON"
+        "{}", 'Arguments of the chat template, such as {"enable_thinking": true}.', metavar="JSON"
     )
 
     base_url: Url | None = option(
         None,
-        "Address of an OpenAI-compatible server, as http://host:8000/v1. Default: vLLM in this process.",
+        "Address of an OpenAI-compatible server, such as http://host:8000/v1. Default: vLLM in this process.",
         group="a server that samples",
     )
     served_model_name: str | None = option(None, "Name of the model at the server. Default: `model`.")
@@ -152,7 +152,7 @@ class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
     enforce_eager: bool = option(False, "Run without compilation, which starts sooner and samples more slowly.")
     dtype: str = option("auto", "Precision of the weights; auto takes the checkpoint's.")
     trust_remote_code: bool = option(False, "Run the code that comes with a model.")
-    engine_args: str = option("{}", 'Further arguments of vllm.LLM, as {"quantization": "fp8"}.', metavar="JSON")
+    engine_args: str = option("{}", 'Further arguments of vllm.LLM: {"quantization": "fp8"}.', metavar="JSON")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -162,9 +162,9 @@ class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
                 "several models need output, and no name, revision or served_model_name; write MODEL@REVISION"
             )
         if self.thinking_from is not None and self.methods != [MIXED]:
-            raise UserError(f"thinking_from needs --methods mixed alone, whose rows it names; it is {self.methods}")
+            raise UserError(f"thinking_from needs --methods mixed alone; methods is {self.methods}")
         if len({model.folder for model in self.models}) < len(self.model):  # the second would be refused hours later
-            raise UserError(f"two of the models have one name: {' '.join(map(str, self.models))}")
+            raise UserError(f"two of the models have the same name: {' '.join(map(str, self.models))}")
         if (self.benchmark is None) == (self.dataset_name is None):
             raise UserError("name either a benchmark or a dataset_name")
         if self.benchmark is not None:
@@ -185,7 +185,7 @@ class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
         token_biases(self.logit_bias)
 
     def shared_with(self, record: type) -> dict[str, Any]:
-        """Return the arguments whose names a dataclass has, too."""
+        """Return the arguments that are also fields of a dataclass."""
         return {each.name: getattr(self, each.name) for each in fields(record) if hasattr(self, each.name)}
 
     @property
@@ -209,16 +209,16 @@ class EvaluationArguments(MethodOptions, ProblemArguments, BudgetArguments):
 
 
 def token_biases(text: str) -> dict[int, float] | None:
-    """Read `logit_bias`, in the order of the token ids; `None` where it names no token, a `UserError` for no ids."""
+    """Read `logit_bias`, sorted by token id; `None` if it is empty, a `UserError` for other keys or values."""
     biases = json_object("logit_bias", text)
     for token, bias in biases.items():  # vLLM's server clips beyond 100
         if not token.isdecimal() or type(bias) not in (int, float) or not -100 <= bias <= 100:
-            raise UserError(f'logit_bias is {text}; expected token ids and numbers up to 100, as {{"17": -100}}')
+            raise UserError(f'logit_bias is {text}; expected token ids and numbers up to 100, such as {{"17": -100}}')
     return dict(sorted((int(token), float(bias)) for token, bias in biases.items())) or None
 
 
 def slug(name: str, revision: str | None = None) -> str:
-    """Make the name of a model or dataset that of a folder, different for different names and revisions."""
+    """Make a folder's name from a model's or dataset's, different for different names and revisions."""
     # A relative path may start with dots: it names a folder above, or a hidden one.
     path = os.path.abspath(name) if name.startswith(".") else name
     plain = path.strip("/").replace("/", "--")

@@ -30,10 +30,10 @@ PART_TOKENS = 2**20
 
 
 def evaluate(prepared: Prepared, start: StartEngine | None = None, command: str = "") -> None:
-    """Reach the goals, beside those that the folder has reached, and report on all of them.
+    """Reach the goals, in addition to those that the folder has reached, and report on all of them.
 
-    An engine is started if anything is missing: by `start`, if given, in place of the model's own. Nobody else may
-    evaluate into the folder until the report is written, whose page shows the `command`. Errors say what is stored.
+    If anything is missing, an engine is started, by `start` or else by the model. The folder is locked until the
+    report is written; the report's page shows the `command`. Errors say what is stored.
     """
     folder = prepared.arguments.folder
     with Store.open(folder, prepared.facts) as store:
@@ -63,7 +63,7 @@ def _resumable(store: Store, folder: Path) -> str:
 
 
 def write_table(prepared: Prepared, plan: SamplingPlan, store: Store, is_new: bool) -> pd.DataFrame:
-    """Write the graded table of all answers where it is missing or has changed; returns its columns with figures."""
+    """Write the graded table of all answers if it is missing or out of date; return its columns with figures."""
     folder = prepared.arguments.folder
     if is_new or not _is_written(prepared, plan):
         with prepared.grader as grader:
@@ -80,7 +80,7 @@ def _is_written(prepared: Prepared, plan: SamplingPlan) -> bool:
         table = samples.read(prepared.arguments.folder, [*prepared.alike, "asked_problems", "graded_by", "outcome"])
     except StoreError:
         return False
-    # Goals only grow, so that a table of as many answers and problems has the same ones.
+    # Goals only grow, so a table of as many answers and problems has the same goals.
     is_whole = len(table) == plan.answers and {*table["asked_problems"]} == {goal.problems for goal in plan.goals}
     alike = {**prepared.alike, "graded_by": prepared.grader.version}
     is_alike = all((table[name] == value).all() for name, value in alike.items())

@@ -2,7 +2,7 @@
 
 A method is a coroutine that asks a `Tree` for sampled segments and returns a `Completion`. Methods that arrive at the
 same prefix share the samples after it. Everything else in which methods differ is a field of their `Method`. Our
-`Method`s are in `METHODS`; a user's is in a module of the user's own, and is named by its dotted path.
+`Method`s are in `METHODS`; a user's is named by its dotted path.
 """
 
 import logging
@@ -37,7 +37,7 @@ class MethodOptions:
 
 @dataclass(frozen=True)
 class Cell:
-    """One method, which must be known, at one budget: a row of a report's table. Its `str` names it, in files too."""
+    """One method, which must be known, at one budget: a row of a report. Its `str` is its name, also in files."""
 
     method: str
     budget: Budget
@@ -70,7 +70,7 @@ class Setting:
     decode: Callable[..., str]  # turns token ids into text
     # Tokens of the longest completion where a part of the budget is unlimited; `None`: as many as the context leaves.
     response: int | None = None
-    # Whether the engine takes all of the context, however small the budgets: its length selects LongRoPE's factors.
+    # Whether the engine takes all of the context, however small the budgets: LongRoPE's factors depend on it.
     whole_context: bool = False
 
     def s1_close(self) -> ThinkingClose:
@@ -181,7 +181,7 @@ class Method:
     Attributes:
         answer: coroutine that makes one completion; the setting passed to it has the method's close.
         keeps: maps a budget of the command to the one at which the method runs; `None` if it cannot run there.
-        asks: maps its budget to the text that it adds to the problem.
+        asks: maps the method's budget to the text that the method adds to the problem.
         close: maps the evaluation's setting to the close under which the method runs.
         bounded: whether the thinking budget bounds its thinking.
         unboxed: whether an answer after its forced text is also read without a box. In evaluation only.
@@ -203,7 +203,7 @@ class Method:
         return completion
 
     def context(self, longest_prompt: int, budget: Budget, setting: Setting) -> int:
-        """Return the length of its longest sequence in tokens, with a prompt of `longest_prompt` tokens.
+        """Return the method's longest sequence, in tokens, with a prompt of `longest_prompt` tokens.
 
         Raises a `UserError` if it does not fit the context.
         """
@@ -252,7 +252,7 @@ def make_cells(methods: Sequence[str], budgets: Sequence[Budget]) -> list[Cell]:
     found = [Cell(method, budget) for method, budget in kept if budget is not None]
     if not found:
         raise UserError(f"no method of {', '.join(methods)} applies to any budget of {', '.join(map(str, budgets))}")
-    others = [method for method in methods if method != UNCONSTRAINED] or methods  # that one takes any, and limits none
+    others = [method for method in methods if method != UNCONSTRAINED] or methods  # it takes any budget, and keeps none
     for budget in budgets:
         left_out = all(find_method(method).keeps(budget) is None for method in others)
         if left_out and Cell(UNCONSTRAINED, budget) not in found:

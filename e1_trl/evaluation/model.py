@@ -1,4 +1,4 @@
-"""Model that is evaluated: weights that vLLM loads in this process, or what a server has loaded."""
+"""Model that is evaluated: weights that vLLM loads in this process, or those of a server."""
 
 import asyncio
 import logging
@@ -30,17 +30,17 @@ def find_model(arguments: EvaluationArguments) -> "Weights | Served":
 
 
 def marker_of(tokenizer: "PreTrainedTokenizerBase") -> str:
-    """Find the model's marker; a baseline that does not think has the usual one, with a warning."""
+    """Find the model's marker; for a baseline that does not think, warn and return the usual one."""
     try:
         return find_marker(tokenizer)
     except UserError as error:
-        logger.warning("%s; taken for now: %r", error, MARKER)
+        logger.warning("%s; used for now: %r", error, MARKER)
         return MARKER
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights that vLLM loads in this process, and how it samples; a `UserError` where vLLM is not installed."""
+    """Weights that vLLM loads in this process, and how it samples; a `UserError` if vLLM is not installed."""
 
     arguments: EvaluationArguments
     checkpoint: Checkpoint
@@ -58,7 +58,7 @@ class Weights:
 
     @property
     def engine(self) -> dict[str, Any]:
-        """Arguments of the engine that have a say in the samples."""
+        """Arguments of the engine that affect the samples."""
         return {"dtype": self.arguments.dtype, **json_object("engine_args", self.arguments.engine_args)}
 
     def start(self, close: ThinkingClose, stored: int) -> Engine:
@@ -72,7 +72,7 @@ class Weights:
 
         slots = self.arguments.concurrency or SLOTS
         adapter = self.checkpoint.adapter_folder
-        seed = seed_of(self.arguments.seed, 0, stored) % NUMPY  # 0: of the only engine
+        seed = seed_of(self.arguments.seed, 0, stored) % NUMPY  # 0: the only engine
         options = self.options(close.context, seed)
         return LocalEngine.start(self.checkpoint.model, close.marker, self.sampling, slots, adapter, options)
 
@@ -95,13 +95,13 @@ class Weights:
         }
         more = json_object("engine_args", arguments.engine_args)
         if twice := sorted(more.keys() & {*own, "model", "max_num_seqs", "enable_lora"}):
-            raise UserError(f"engine_args sets {', '.join(twice)}, for which there are fields of their own")
+            raise UserError(f"engine_args sets {', '.join(twice)}, which have options of their own")
         return {**own, **more}
 
 
 @dataclass(frozen=True)
 class Served:
-    """A model that a server says it has loaded, and how it is asked to sample."""
+    """A model that a server has loaded, and how the server is asked to sample."""
 
     arguments: EvaluationArguments
     checkpoint: Checkpoint
@@ -118,7 +118,7 @@ class Served:
         return {}
 
     def context(self) -> int | None:
-        """Ask for the server's context in tokens, if it says it; an evaluation that has begun keeps its own."""
+        """Return the server's context in tokens, if it says; an evaluation that has begun keeps its context."""
         from e1_trl.engines.openai import Client
 
         # A folder may be finished, and then needs no server; facts without a context are refused by the store.

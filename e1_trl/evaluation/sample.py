@@ -1,4 +1,4 @@
-"""Sample the trees of a plan on an engine, as far as they are not stored.
+"""Sample what the store lacks of a plan's trees, on an engine.
 
 Finished and unfinished sequences are stored together, so that a kill loses the last moments of all of them alike, and
 the next run goes on where each one was. Keeping only finished ones would favour short thoughts: a long one is in flight
@@ -27,9 +27,9 @@ StartEngine = Callable[[ThinkingClose, int], Engine]  # from the close, and how 
 
 
 def reach(plan: SamplingPlan, store: Store, start: StartEngine) -> tuple[SamplingPlan, bool]:
-    """Sample what is missing to reach the goals of a plan, beside those that the store has reached.
+    """Sample what is missing to reach the goals of a plan, in addition to those that the store has reached.
 
-    Returns the plan with all goals that are reached then, and whether anything was missing.
+    Returns the plan with all goals that are now reached, and whether anything was missing.
     """
     before = {goal.cell: (goal.commit or "").split(", ") for goal in store.goals()}
     plan = replace(plan, goals=_join(store.goals(), plan.goals))
@@ -52,7 +52,7 @@ def _join(reached: Sequence[Goal], wanted: Sequence[Goal]) -> list[Goal]:
         old = goals.get(goal.cell, goal)
         if not old.covers(goal) and not goal.covers(old):
             raise StoreError(
-                f"{goal.cell} is there for {old.problems} problems with {old.samples} samples, and asked for "
+                f"{goal.cell} is stored for {old.problems} problems with {old.samples} samples, and asked for "
                 f"{goal.problems} with {goal.samples}; ask for at least as many of both, or name another folder"
             )
         goals[goal.cell] = old if old.covers(goal) else goal
@@ -70,7 +70,7 @@ def is_sampled(plan: SamplingPlan, store: Store) -> bool:
 
 
 def sample_plan(plan: SamplingPlan, store: Store, engine: Engine, saving: float = SAVING) -> None:
-    """Sample what is missing of every tree; the next save follows a save that took `t` after `t / saving`."""
+    """Sample what is missing of every tree; after a save that took `t` seconds, the next waits for `t / saving`."""
     store.bind()
     progress = tqdm(total=plan.answers, unit="answer", desc="sampling")
     started = time.monotonic()

@@ -16,7 +16,7 @@ Place = tuple[int, int]  # problem and sample
 class Goal:
     """Cell to answer on the first `problems` problems, with `samples` samples each.
 
-    `commit` is the version of this project that reached it; `None` while that is to be done.
+    `commit` is the version of this project that reached the goal; `None` until then.
     """
 
     cell: Cell
@@ -25,15 +25,15 @@ class Goal:
     commit: str | None = None
 
     def covers(self, other: "Goal") -> bool:
-        """Return whether it holds all answers of the other."""
+        """Return whether this goal includes all answers of the other."""
         return self.cell == other.cell and self.problems >= other.problems and self.samples >= other.samples
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Problem with its prompts, as token ids, by what a method adds to it (`Cell.request`).
+    """Problem with its prompts, as token ids, by the text that a method adds (`Cell.request`).
 
-    `problem_id` is what a benchmark of programs calls it, or its `key`.
+    `problem_id` is the problem's name in a benchmark of programs, or its `key`.
     """
 
     index: int
@@ -47,7 +47,7 @@ class Problem:
 class SamplingPlan:
     """Problems, and the goals that their trees are to reach.
 
-    `thinking` is that of another model, for the method `mixed`.
+    `thinking` is another model's, for the method `mixed`.
     """
 
     problems: Sequence[Problem]
@@ -88,7 +88,7 @@ class SamplingPlan:
         return whole if self.setting.whole_context else replace(whole, context=max(contexts))
 
     def most_tokens(self, goal: Goal) -> int:
-        """Return the tokens of a goal's longest completion; raise a `UserError` if its context does not fit them."""
+        """Return the tokens of a goal's longest completion; raise a `UserError` if they do not fit the context."""
         prompt = self._longest_prompt(goal)
         return goal.cell.record.context(prompt, goal.cell.budget, self.setting) - prompt
 

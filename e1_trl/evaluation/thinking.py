@@ -1,4 +1,4 @@
-"""Thinking of another model, from its finished evaluation, which the method `mixed` answers after."""
+"""Thinking of another model, from its finished evaluation, after which the method `mixed` answers."""
 
 from array import array
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ class Thinking:
         facts = read_facts(folder)
         for name, ours in compared.items():
             if facts.get(name) != ours:
-                raise UserError(f"{folder} has {name} = {facts.get(name)!r}, this evaluation {ours!r}; must be equal")
+                raise UserError(f"{folder} has {name} = {facts.get(name)!r}, this evaluation {ours!r}; they must match")
         if facts.get("independent"):
             raise UserError(
                 f"{folder} was evaluated with --independent, so that each of its budgets has thoughts of its own, of "

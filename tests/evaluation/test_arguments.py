@@ -69,7 +69,7 @@ def test_two_models_never_share_a_folder(tmp_path: Path, monkeypatch: pytest.Mon
 def test_models_that_cannot_be_evaluated_together_are_one_line(wrong: list[str]) -> None:
     with pytest.raises(ValueError, match="several models need output, and no name, revision or served_model_name"):
         parse(["--model", "a", "b", *wrong, "--benchmark", "amc"])
-    with pytest.raises(UserError, match="two of the models have one name: a/b a--b"):
+    with pytest.raises(UserError, match="two of the models have the same name: a/b a--b"):
         parse(["--model", "a/b", "a--b", "--output", "x", "--benchmark", "amc"])
 
 

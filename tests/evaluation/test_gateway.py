@@ -13,7 +13,7 @@ from e1_trl.rollout import Request
 
 CLOSE = ThinkingClose(Marker("</think>", (9,), (9,), 1), 100)
 REQUESTS = [(at, Request([at], 1, stop_at_marker=False)) for at in range(3)]
-TOLD = "drawn again: shorter answers replace long ones; raise the time limit of its gateway"
+TOLD = "resampled: shorter answers replace long ones; raise its gateway's time limit"
 
 
 @pytest.mark.parametrize(("fault", "is_told"), [(408, True), (504, True), (None, True), (503, False)])

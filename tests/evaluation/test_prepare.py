@@ -74,7 +74,7 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(
         ("name either a benchmark or a dataset_name", (*nano, "--benchmark", "amc")),
         ("has no chat template", (*nano, "--model", model)),
         ("which has no revision 'v1'", (*nano, "--revision", "v1")),
-        ("engine_args sets seed, for which", (*nano, "--engine_args", '{"seed": 1}')),
+        ("engine_args sets seed, which", (*nano, "--engine_args", '{"seed": 1}')),
         ("a prompt of 12.. tokens with budget 16.16", long),
         ("the first 1 prompts are all longer", (*long, "--max_problems", 1, "--max_prompt_length", 1000)),
         ("samples is 4, which are all the same at temperature 0", (*nano, "--samples", 4, "--temperature", 0)),
@@ -120,7 +120,7 @@ def test_marker_forced_text_and_budgets_are_the_models_own_unless_others_are_nam
     for arguments, told in ((unset, True), (replace(unset, instruction="", chat_template_kwargs='{"a": 1}'), False)):
         caplog.clear()
         prepare(arguments)
-        assert (f"instruction: 'Be brief.' in the training of {model}, which is not taken" in caplog.text) is told
+        assert (f"instruction: 'Be brief.' in the training of {model}, but not here" in caplog.text) is told
         assert (f"chat_template_kwargs: {{'thinking': True}} in the training of {model}" in caplog.text) is told
 
     work = prepared(nano_data, tmp_path, *only, "--budgets", "8+8", "--marker", "</think>")
@@ -241,7 +241,7 @@ def test_what_is_left_out_for_its_length_is_counted_and_what_repeats(
     assert [problem.index for problem in work.plan.problems] == [1, 3] and work.plan.goals[0].problems == 3
     assert [problem.index for problem, _ in work.plan.places()] == [1]
     assert (conditions(work).problems, conditions(work).max_prompt_length) == (4, 100)
-    assert "1 of 4 problems repeat others; intervals take all for independent" in caplog.text
+    assert "1 of 4 problems repeat others; intervals treat all as independent" in caplog.text
 
 
 def test_a_dry_run_shows_the_first_prompt_that_is_kept_and_how_its_answers_are_graded(

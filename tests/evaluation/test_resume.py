@@ -110,7 +110,7 @@ def test_a_folder_from_before_an_option_that_is_unset_is_resumed_as_it_is(run: R
 
 def test_a_folder_grows_in_one_direction(run: Run, tmp_path: Path) -> None:
     run(tmp_path, "--methods", "separate")
-    with pytest.raises(StoreError, match=r"separate 8\+8 is there for 4 problems with 2 samples, and asked for 2"):
+    with pytest.raises(StoreError, match=r"separate 8\+8 is stored for 4 problems with 2 samples, and asked for 2"):
         run(tmp_path, "--methods", "separate", "--max_problems", 2, "--samples", 3)
 
 
