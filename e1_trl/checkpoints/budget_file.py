@@ -131,8 +131,8 @@ class BudgetInfo:
 def find_file(model: str, name: str, revision: str | None) -> Path | None:
     """Return the path of a file of a model in a folder or on the Hub; None if it has no such file.
 
-    A checkpoint of a training also has the files of its run. Without a connection it is None, too, if the file is not
-    in the cache; a warning says so.
+    A checkpoint of a training also has the files of its run. Offline, a file that is not in the cache counts as
+    missing, with a warning.
     """
     if (folder := Path(model)).is_dir():
         is_checkpoint = folder.name.startswith("checkpoint-") and (folder.parent / FILE).is_file()
@@ -142,7 +142,7 @@ def find_file(model: str, name: str, revision: str | None) -> Path | None:
         try:
             return Path(hf_hub_download(model, name, revision=revision))
         except LocalEntryNotFoundError:
-            logger.warning("%s of %s is not in the cache, and the Hub cannot be asked; taken to have none", name, model)
+            logger.warning("%s of %s is not in the cache, and the Hub cannot be asked; counted as missing", name, model)
         except EntryNotFoundError:
             pass
     return None

@@ -40,7 +40,7 @@ VLLM_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 class Checkpoint:
     """Weights to load."""
 
-    model: str  # folder or Hub id of the weights; of an adapter, those of its base
+    model: str  # folder or Hub id of the weights; with an adapter, those of its base
     revision: str | None = None  # branch, tag or commit on the Hub, of the adapter if there is one, else of the model
     adapter: str | None = None  # folder or Hub id of the adapter
     rank: int = 0  # of the adapter
@@ -86,7 +86,7 @@ class Checkpoint:
 
     @property
     def model_revision(self) -> str | None:
-        """Revision of the weights; of an adapter, that of its base; None: the newest."""
+        """Revision of the weights, which with an adapter are its base's; None: the newest."""
         return self.revision if self.adapter is None else self.base_revision
 
     def fingerprint(self) -> str:

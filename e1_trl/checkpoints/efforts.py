@@ -1,4 +1,4 @@
-"""Efforts of a model: what the words of `reasoning_effort` mean, as budgets and to its chat template."""
+"""Efforts of a model: the words of `reasoning_effort`, as budgets and as arguments of its chat template."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,14 +13,14 @@ SHARES = {"low": 0.25, "medium": 1.0, "high": 4.0}  # of the default thinking bu
 
 
 def nearest_level(word: str, available: Iterable[str]) -> str:
-    """Return the available level that is nearest to one of `LEVELS`, the lower of two; `none` for itself alone."""
+    """Return the available level that is nearest to one of `LEVELS`, the lower of two; only `none` gets `none`."""
     place = LEVELS.index(word)
     near = [each for each in available if each in LEVELS and (each != "none" or word == each)]
     return min(near, key=lambda each: (abs(LEVELS.index(each) - place), LEVELS.index(each)))
 
 
 def template_arguments(template: str, word: str) -> dict[str, Any]:
-    """Return what a chat template must be told about a level, by the variables that it contains.
+    """Return the arguments of a chat template for a level, by the variables that the template contains.
 
     gpt-oss and Qwen3.8 read `reasoning_effort`, and a template may name the levels that it takes; Nemotron has flags
     for two levels; `enable_thinking`, of Qwen3 and others, switches the thinking off.
@@ -42,7 +42,7 @@ def template_arguments(template: str, word: str) -> dict[str, Any]:
 def make_efforts(named: Mapping[str, Effort], default: Budget, template: str, most: int) -> dict[str, Effort]:
     """Make the table of efforts: those that are named, else shares of the default budget; `none` does not think.
 
-    What the named ones tell the chat template comes first. No share is more than `most` tokens of thinking.
+    The named ones' arguments of the chat template take precedence. No share is more than `most` tokens of thinking.
     """
     efforts = dict(named)
     if not efforts and default.thinking is not None:

@@ -9,7 +9,7 @@ from e1_trl.checkpoints.budget_file import FILE as BUDGET
 from e1_trl.checkpoints.model_card import DETAILS, README, RESULTS
 from e1_trl.errors import UserError, user_errors
 
-# Of httpx, and from huggingface_hub 2 on of httpx2.
+# A class of httpx, and from huggingface_hub 2 on of httpx2.
 HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
 LOGIN = "it needs HF_TOKEN, or `hf auth login`"
 ERRORS = (HTTP_ERROR, LocalTokenNotFoundError, OfflineModeIsEnabled, HFValidationError)
@@ -23,7 +23,7 @@ def keep_from_the_hub(output_dir: Path) -> None:
     """Link TRL's folder `completions` to `_completions`, so that its tables stay out of the model's repository.
 
     Transformers uploads all of `output_dir` but what begins with `_` or `checkpoint-`, and follows no links. The tables
-    go to the Hub by TRL's `log_completions_hub_repo`.
+    go to the Hub only by TRL's `log_completions_hub_repo`.
     """
     tables = output_dir / "_completions"
     link = output_dir / "completions"
@@ -40,7 +40,7 @@ def reserve(name: str, private: bool | None, revision: str | None) -> str:
     with user_errors(f"push_to_hub: nothing can be uploaded to {name} on the Hub ({LOGIN})", *ERRORS):
         repository = api.create_repo(name, private=private, exist_ok=True).repo_id
         api.auth_check(repository, write=True)
-        if private and not api.model_info(repository).private:  # one that was there stays as it is
+        if private and not api.model_info(repository).private:  # one that exists stays public
             raise UserError(f"push_to_hub: hub_private_repo is true, and {repository} is public; name another one")
         missing = None if revision is None or api.revision_exists(repository, revision) else revision
         files = api.list_repo_files(repository, revision=None if missing else revision)  # a new branch begins as main
@@ -82,12 +82,12 @@ def check_weights(folder: Path, repository: str, revision: str | None) -> None:
         compared = HfApi().verify_repo_checksums(repository, revision=revision, local_dir=folder)
     changed = [each["path"] for each in compared.mismatches]
     found = [*changed, *compared.missing_paths, *compared.extra_paths]
-    if any(_holds_weights(file) and not file.endswith(".gguf") for file in found):  # which others convert and add
+    if any(_holds_weights(file) and not file.endswith(".gguf") for file in found):  # others convert weights to it
         raise UserError(
-            f"{repository} holds other weights than {folder}, so the card would not be theirs; push these first"
+            f"{repository} holds other weights than {folder}, so the card would not be about them; push these first"
         )
 
 
 def _holds_weights(file: str) -> bool:
-    """Return whether a path in a repository is of the model itself, not of a checkpoint inside or the arguments."""
+    """Return whether a file in a repository holds the model's own weights, not a checkpoint's or the arguments."""
     return file.endswith(WEIGHTS) and file != "training_args.bin" and "/" not in file

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _keep_own(on_completion: OnCompletion, first: int, count: int) -> OnCompletion:
-    """Narrow a callback for the rollouts of several processes to this process's, `count` from the `first` on."""
+    """Restrict a callback for several processes' rollouts to this process's, which are `count` from `first` on."""
 
     def receive(row: int, completion: Completion) -> None:
         if first <= row < first + count:
@@ -52,7 +52,7 @@ def make_training_engine(
 
 @dataclass
 class ColocatedEngine:
-    """vLLM in the training processes; `weights` syncs it, and the others are those of `make_training_engine`."""
+    """vLLM in the training processes; `weights` syncs it, and the other fields are as in `make_training_engine`."""
 
     vllm: TrlEngine
     engine: "LocalEngine"
@@ -72,7 +72,7 @@ class ColocatedEngine:
         """Complete this process's rollouts; a collective operation, with equally many rollouts in every process.
 
         Sampling follows from the training's seed and the `name` of this generation, the same in all processes.
-        `on_completion` receives this process's completions alone. Each `forks` rollouts share a thought, as in `run`.
+        `on_completion` receives this process's completions alone. Every `forks` rollouts share a thought, as in `run`.
 
         Requests are gathered as in TRL. In a tensor-parallel group every process runs the whole group's rollouts, in
         the same order, draws the same numbers, and keeps its own.
@@ -90,7 +90,7 @@ class ColocatedEngine:
             # The all-reduce of small LoRA gradients can race with vLLM's own collectives (trl issue 3671).
             on_gpu = self.accelerator.device.type == "cuda"
             torch.distributed.barrier(device_ids=[self.accelerator.local_process_index] if on_gpu else None)
-        # vLLM draws from torch's global generator, and on CUDA from numpy's, for a seed of every request.
+        # vLLM draws from torch's global generator; on CUDA it draws a seed for every request from numpy's.
         number = self.accelerator.process_index // processes
         set_seed(seed_of(self.seed, number, *name) % NUMPY)
         first = rank * len(rollouts)

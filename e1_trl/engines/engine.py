@@ -25,14 +25,14 @@ InFlight = Callable[[], Iterable[tuple[Key, Segment]]]  # returns the tokens sam
 Stepped = Callable[[InFlight[Key]], None]
 OnCompletion = Callable[[int, Completion], None]  # receives each completion, with its index, as soon as it is sampled
 
-# Bytes of an engine's keys and values on a CPU, of whose memory vLLM would take nine tenths; vLLM's variable
+# Bytes of an engine's KV cache on a CPU, where vLLM would take nine tenths of the memory; vLLM's variable
 # VLLM_CPU_KVCACHE_SPACE, in GiB, takes precedence.
 CPU_CACHE = 2**30
 NUMPY = 2**32  # numpy's global generator takes seeds below this
 
 
 def seed_of(*what: int | str) -> int:
-    """Hash the purpose of a seed, the same in every process and run, to one below 2^63, as servers take it."""
+    """Hash the purpose of a seed to a seed below 2^63, as servers take it; it is the same in every process and run."""
     return int.from_bytes(hashlib.sha256(json.dumps(what).encode()).digest()[:8], "big") >> 1
 
 
@@ -41,7 +41,7 @@ class EngineError(RuntimeError):
 
 
 class UnusableEngineError(UserError, EngineError):
-    """The user can fix it: no server at an address, another model there, too short a context, wrong arguments."""
+    """A failure that the user can fix: no server at an address, another model there, wrong context or arguments."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class SamplingSettings:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def parameters(self) -> dict[str, Any]:
-        """Return all of them, since a server takes missing ones from the model's generation config."""
+        """Return all parameters, since a server takes missing ones from the model's generation config."""
         penalties = {"presence_penalty": 0.0, "frequency_penalty": 0.0}
         named = {name: value for name, value in asdict(self).items() if name != "extra" and value is not None}
         # vLLM takes 0 for off, too; SGLang knows -1 only.
@@ -65,7 +65,7 @@ class SamplingSettings:
 
 
 def ignore(*_: Any) -> None:
-    """Do nothing between two steps of an engine, or with a completion until all are there."""
+    """Do nothing: the default callback after an engine's step, and for a completion."""
 
 
 class Engine(Protocol):
@@ -81,7 +81,7 @@ class Engine(Protocol):
                 been sampled of each request in flight. A server's requests in flight are unknown.
 
         Raises:
-            EngineError: a request was refused or failed; what had been followed stands.
+            EngineError: a request was refused or failed; segments that were followed before stay valid.
         """
 
 
@@ -97,8 +97,8 @@ def run(
     With more sequences than slots, vLLM's first-come-first-served queue starts all thinking before the first solution,
     so that slots never idle while there is a sequence to think, and the short solutions come last.
 
-    Each `forks` rollouts that follow each other have the same prompt and share one thought: it is sampled once, as far
-    as the largest budget among them goes, and each takes as much of it as its own allows.
+    Every `forks` consecutive rollouts have the same prompt and share one thought: it is sampled once, up to the largest
+    of their budgets, and each rollout takes as much of it as its own budget allows.
     """
 
     def is_thinking(row: int) -> bool:
@@ -163,7 +163,7 @@ def read_stop(finish_reason: str | None, stop_reason: int | str | None, request:
 
 
 def end_ids(model: str, revision: str | None, tokenizer: "PreTrainedTokenizerBase", code: bool = False) -> set[int]:
-    """Return the tokens that end a sequence: of the generation config, or else the config, and of the tokenizer."""
+    """Return the end-of-sequence tokens of the generation config, or else of the config, and of the tokenizer."""
     from transformers import AutoConfig, GenerationConfig
 
     try:

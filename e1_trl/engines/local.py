@@ -38,7 +38,7 @@ SLOTS = 256  # sequences sampled at a time, by default
 
 
 def restore_calls(model: torch.nn.Module) -> None:
-    """Call the trainer's model with its hooks, though vLLM may share its class, and has then replaced `__call__`."""
+    """Restore `__call__`, which runs hooks, for the trainer's model: vLLM replaces it in classes that both use."""
     for each in {type(module) for module in model.modules()}:
         if issubclass(each, TorchCompileWithNoGuardsWrapper):
             each.__call__ = lambda module, *args, compiled=each.__call__, **inputs: (
@@ -99,7 +99,7 @@ class LocalEngine:
             arguments["enable_lora"] = True
         if not torch.cuda.is_available():
             arguments.setdefault("kv_cache_memory_bytes", CPU_CACHE)
-        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # it is stepped in this process
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # the engine is stepped in this process
         try:  # vLLM raises all of these for a model or an argument that it does not support
             llm = LLM(model, **arguments)
         except (TypeError, ValueError, RuntimeError, OSError) as error:

@@ -1,6 +1,6 @@
 """Asynchronous client of the OpenAI completions API with token ids in and out, as vLLM and SGLang serve it.
 
-Evaluation and training over a server sample with it; `e1 serve` has its connections.
+Evaluation and training at a server sample with it; `e1 serve` uses its connections.
 """
 
 import json
@@ -27,7 +27,7 @@ UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)  # cause
 
 
 class ServerError(UnusableEngineError):
-    """A server refused a request, went away (no status), or answers in another form; `said` is its own message."""
+    """A server refused a request, went away (no status), or answers in another form; `said` is the server's message."""
 
     def __init__(self, message: str, status: int | None = None, said: str = ""):
         super().__init__(message)
@@ -45,10 +45,10 @@ def allow_files(connections: int) -> int:
 
 
 class Client:
-    """Connections to a server (`base_url`, as http://host:8000/v1), for the event loop that it is made in.
+    """Connections to a server (`base_url`, such as http://host:8000/v1), for the event loop that it is made in.
 
-    `key` is the environment variable with the API key. If `direct`, `HTTP_PROXY` and its like are ignored, and each
-    connection is used once, since one that is kept may fail when it is used again.
+    `key` is the environment variable with the API key. If `direct`, `HTTP_PROXY` and the like are ignored, and each
+    connection is used once, since a kept one may fail when it is used again.
     """
 
     def __init__(self, base_url: str, name: str, key: str = "OPENAI_API_KEY", direct: bool = False):
@@ -73,7 +73,7 @@ class Client:
             async with self._session.get(f"{self.base_url}/models", timeout=timeout) as answer:
                 content = await answer.read()
         except (aiohttp.ClientError, TimeoutError) as error:
-            remedy = f"start a server there, as `vllm serve MODEL{options}`, or name another address"
+            remedy = f"start a server there, such as `vllm serve MODEL{options}`, or name another address"
             raise ServerError(f"no answer from {self.base_url}: {one_line(error)}; {remedy}") from error
         try:
             models = {entry["id"]: entry for entry in json.loads(content)["data"]}
@@ -96,12 +96,12 @@ class Client:
             choice = {**answer["choices"][0]}
         except (KeyError, IndexError, TypeError) as error:
             raise ServerError(f"malformed response from {self.base_url}: {error!r}", 200) from error
-        if choice.get("finish_reason") == "abort":  # so vLLM ends all requests when it is stopped
-            raise ServerError(f"{self.base_url} has given up a request")
+        if choice.get("finish_reason") == "abort":  # how vLLM ends all requests when it is stopped
+            raise ServerError(f"{self.base_url} has aborted a request")
         return choice
 
     async def ask(self, path: str, body: Mapping[str, Any], seconds: float | None = None) -> Any:
-        """Post a request, and return the JSON of its answer, which may take so long; raise as `sample`."""
+        """Post a request, and return the JSON of its answer, within `seconds` if given; raise as `sample` does."""
         async with await self.post(path, body, seconds=seconds) as answer:
             try:
                 return await answer.json(content_type=None)
@@ -116,7 +116,7 @@ class Client:
         """Post a request for the model to a path of the server; return its answer of status 200, to be closed."""
         sent: dict[str, Any] = {"json": {**body, "model": self.name}, "allow_redirects": False}
         sent |= {"headers": {"X-Request-Id": request_id}} if request_id else {}
-        sent["timeout"] = aiohttp.ClientTimeout(seconds, sock_connect=CONNECTING)  # without one, until all is sampled
+        sent["timeout"] = aiohttp.ClientTimeout(seconds, sock_connect=CONNECTING)  # None: until all is sampled
         try:
             answer = await self._session.post(f"{self.base_url}/{path}", **sent)
             if answer.status == 200:

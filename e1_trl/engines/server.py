@@ -29,23 +29,23 @@ logger = logging.getLogger(__name__)
 
 MOST_IN_FLIGHT = 2048  # requests; each has a connection of this process
 RETRIES = 120  # with pauses of up to 8 s, the server may be away for a quarter of an hour
-BRIEF = 3  # retries within 4 s, in which no server starts again
+BRIEF = 3  # retries within 4 s, too short for a server to restart
 LONGEST_PAUSE = 8.0  # seconds between two tries
 SLOWEST = 5.0  # tokens per second that any server samples of a sequence
 BUSY = 1800.0  # seconds for which the server may be away, or busy with the requests of others
-CUT = "%s cut a request (%s), drawn again: shorter answers replace long ones; raise the time limit of its gateway"
+CUT = "%s cut off a request (%s), now resampled: shorter answers replace long ones; raise its gateway's time limit"
 
 
 class ServerEngine:
-    """The model of this name at a server, as http://host:8000/v1.
+    """The model of this name at a server, such as http://host:8000/v1.
 
     Args:
         seed: seed of the run. Each request's seed follows from it, the request's name, and where the request begins.
             If `None`, the server draws as it likes, and may repeat itself: vLLM seeds every data-parallel engine
             alike, and alike at every start.
         concurrency: requests in flight at a time; fewer where the process may not open as many files.
-        is_trained: the server has the weights of a training, and would have lost them after a restart: one that goes
-            away for longer than `BRIEF` is not waited for.
+        is_trained: whether the server has a training's weights, which a restart would lose: if it is away for longer
+            than `BRIEF`, it is not waited for.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ServerEngine:
         self._is_trained = is_trained
         self._has_warned = False
         self._concurrency = max(1, min(concurrency, allow_files(concurrency)))
-        # In a thread of its own, since a notebook's runs a loop already; a daemon, which does not keep the process.
+        # In a thread of its own, since a notebook's runs a loop already; a daemon does not keep the process alive.
         self._loop = asyncio.new_event_loop()
         Thread(target=self._loop.run_forever, daemon=True).start()
         connecting = asyncio.run_coroutine_threadsafe(_connect(base_url, name, close.context), self._loop)
@@ -87,7 +87,7 @@ class ServerEngine:
                     future.add_done_callback(ended.put)
                 if not in_flight:
                     return
-                # A request may wait for others at any length; of those being sampled, one ends in the longest's time.
+                # A request may wait for others for any time; of those being sampled, one ends in the longest's time.
                 seconds = max(request.max_tokens for _, request in in_flight.values()) / SLOWEST + BUSY
                 try:
                     done = [ended.get(timeout=seconds)]
@@ -132,7 +132,7 @@ class ServerEngine:
 
 
 async def _connect(base_url: str, name: str, context: int) -> Client:
-    """Connect to a server that takes sequences of `context` tokens, as far as it says."""
+    """Connect to a server; refuse one that says that it takes fewer than `context` tokens."""
     client = Client(base_url, name)
     try:
         longest = await client.context()

@@ -112,7 +112,7 @@ class WeightCheck:
         def load_weights(weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
             for name, tensor in weights:
                 names = {self._names.get(own, own) for own in load([(name, tensor)]) or ()}
-                if not names and self._left_out.isdisjoint(name.split(".")):  # parts that read images are
+                if not names and self._left_out.isdisjoint(name.split(".")):  # none of the parts for images
                     untaken.append(name)
                 for own in names & self._dtypes.keys():
                     if self._dtypes[own] in BITS:
@@ -128,7 +128,7 @@ class WeightCheck:
             self._sync()
         finally:
             del self._model.load_weights
-        # The sync has just done it, but ignores whether it succeeded.
+        # The sync has just reset the cache, but ignores whether that succeeded.
         if not self._generation.llm.reset_prefix_cache():
             raise EngineError(
                 "vLLM did not empty its prefix cache, as requests still hold blocks of it: keys and values of the old "
@@ -202,7 +202,7 @@ class WeightCheck:
 
 
 def unpack(module: torch.nn.Module, dtype: torch.dtype) -> torch.Tensor:
-    """Return a module's weight; one that vLLM's CPU kernels have repacked multiplies an identity matrix, exactly."""
+    """Return a module's weight; one that vLLM's CPU kernels repacked is multiplied by an identity matrix, exactly."""
     if not hasattr(module, "cpu_linear"):
         return module.get_parameter("weight")
     for width in ("input_size_per_partition", "input_size", "embedding_dim"):

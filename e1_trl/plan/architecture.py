@@ -12,7 +12,7 @@ from e1_trl.recipes import read_mapping
 
 # Configurations of the recipes' models, so that a plan downloads nothing.
 KNOWN = read_mapping(Path(__file__).with_name("models.yaml"))
-# Fields of a configuration; a family lacks those that it does not need, but not the first three.
+# Fields of a configuration. Every family has the first three; it lacks others that it does not need.
 READ = (
     *("num_hidden_layers", "hidden_size", "vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim"),
     *("qk_head_dim", "kv_lora_rank", "qk_rope_head_dim", "sliding_window", "num_experts_per_tok", "layer_types"),
@@ -20,8 +20,8 @@ READ = (
 )
 # Types of layers with a cache of keys and values; others have a state of one size, or none.
 ATTENDING = ("attention", "full_attention", "sliding_attention", "chunked_attention", "hybrid")
-# Linear attention and state spaces keep so many times as much of a micro-batch as an MLP with as many weights, if the
-# packages with their kernels are not installed: of a token 487 KB in such a layer of Qwen3.5-4B.
+# Factor by which linear attention and state spaces keep more of a micro-batch than an MLP with as many weights, if the
+# packages with their kernels are not installed: such a layer of Qwen3.5-4B keeps 487 KB of a token.
 MIXED = 8
 
 
@@ -38,7 +38,7 @@ class Architecture:
     layers: int
     attending: int  # layers of attention
     hidden: int
-    mlp: int  # width of a gated MLP that keeps as much of a micro-batch as all of a layer but its attention
+    mlp: int  # width of a gated MLP that keeps as much of a micro-batch as a layer without its attention
     routed: int  # experts that one token visits in a layer
     heads: int
     head: int  # dimensions
@@ -71,7 +71,7 @@ class Architecture:
         heads = (given["num_attention_heads"] or 0) if attending else 0
         kv_heads = given["num_key_value_heads"] or heads
         head = given["qk_head_dim"] or given["head_dim"] or hidden // max(1, heads)
-        # Numbers cached of a token in a layer; of multi-head latent attention with a key's positions.
+        # Numbers that multi-head latent attention caches of a token in a layer, with a key's positions.
         latent = given["kv_lora_rank"] and given["kv_lora_rank"] + given["qk_rope_head_dim"]
         attention = _weigh(each for each in built.modules() if "Attention" in type(each).__name__)
         mixers = _weigh(each for each in built.modules() if hasattr(each, "conv1d"))
@@ -84,7 +84,7 @@ class Architecture:
             "Only the text model is planned for.": text is not config,
             "Sliding windows are planned for as if layers saw the whole context.": windows,
             f"Layers of {others} have no cache of keys and values; their states are left out.": others,
-            f"Experts: all are kept, and each token is computed by {chosen} of a layer.": experts,
+            f"Experts: all are held, and {chosen} of each layer compute a token.": experts,
         }
         return cls(
             parameters=body + (0 if config.tie_word_embeddings else words * hidden),
@@ -124,7 +124,7 @@ def _read_config(model: str, revision: str | None, trust_remote_code: bool) -> A
 
 
 def _build(config: Any, trust_remote_code: bool) -> Any:
-    """Build a model without values or output head. Under ZeRO-3, Transformers is told that it is sharded already."""
+    """Build a model without values or output head. Transformers is told that ZeRO-3 has sharded the model already."""
     import torch
     from transformers import AutoModel
     from transformers.modeling_utils import set_zero3_state

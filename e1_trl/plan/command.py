@@ -29,7 +29,7 @@ def make_parser() -> CommandParser:
     add("--gpus", hint=Count, help="GPUs of the node. Default: the Accelerate configuration's processes.")
     memory = "GiB of each GPU. Default: the recipe's `gpu_memory`, else 79.2, as on a card of 80 GB."
     add("--gpu_memory", hint=Positive, metavar="GIB", help=memory)
-    prompt = f"Tokens of the mean prompt. Default: {estimate.MATHEMATICS}; {estimate.PROGRAMS} for programs."
+    prompt = f"Mean tokens of a prompt. Default: {estimate.MATHEMATICS}; {estimate.PROGRAMS} for programs."
     add("--prompt_tokens", hint=Positive, help=prompt)
     return made
 
@@ -71,7 +71,7 @@ def report(taken: Memory) -> str:
 
 
 def report_time(taken: Memory, prompt: float | None, fields: Mapping[str, Any]) -> str:
-    """Format the time of a generation and of the whole training; for the arguments see `make_parser`."""
+    """Format the time of a generation and of the whole training; `prompt` replaces the usual mean prompt."""
     setup = taken.setup
     usual, own = estimate.read_rows(setup, fields)
     prompt = prompt or usual

@@ -109,13 +109,13 @@ def saved(setup: Setup) -> int:
     """Return the bytes that a layer keeps of a micro-batch for its backward pass, with `sdpa` or `eager` attention."""
     model = setup.architecture
     tokens = setup.batch * setup.context
-    # Kept are the norms' inputs in fp32 and their results, all inputs of linear layers and attention, and the
+    # A layer keeps its norms' inputs in fp32 and their results, all inputs of linear layers and attention, and the
     # attention's output. Under autocast, fp32 weights make the norms' results fp32, and linear layers keep bf16 copies.
     norms = 8 * model.normed + 10 * model.hidden if setup.dtype == 4 else 6 * model.normed + 4 * model.hidden
     # Eager attention keeps its probabilities in fp32 and in bf16.
     head = 8 * model.head + 4 + (6 * setup.context if setup.eager else 0)
     attention = head * model.heads * model.attending // model.layers
-    # Inputs and outputs for each expert of a token. Experts compute in their weights' dtype, under autocast, too.
+    # Inputs and outputs for each expert of a token. Experts compute in their weights' dtype, even under autocast.
     mlp = 8 * model.mlp + 4 * model.routed * model.hidden
     if model.routed:
         mlp = mlp * setup.dtype // 2

@@ -46,7 +46,7 @@ class Setup:
     dtype: int  # bytes of a weight
     rank: int | None  # of the trained LoRA adapter; None if the whole model is trained
     reference: bool
-    eager: bool  # attention, which keeps a matrix of its weights
+    eager: bool  # attention that keeps a matrix of its weights
     checkpointing: bool  # of activations
     context: int  # tokens of a whole sequence: prompt, thinking, close, solution
     prompt: int  # tokens of the longest prompt
@@ -72,12 +72,12 @@ class Setup:
 
     @property
     def rounds_away(self) -> bool:
-        """Return whether steps are lost in weights of 16 bits, of which only DeepSpeed keeps fp32 masters."""
+        """Return whether rounding loses steps: 16-bit weights without fp32 masters, which only DeepSpeed keeps."""
         return self.dtype == 2 and self.zero == 0 and self.rank is None
 
     @classmethod
     def of(cls, recipe: Mapping[str, Any], accelerate: Mapping[str, Any]) -> "Setup":
-        """Return the setup of a recipe's fields under an Accelerate configuration's."""
+        """Make the setup of a recipe's fields under the fields of an Accelerate configuration."""
         fields = {**recipe, **read_fields(recipe)}
         if not fields.get("model_name_or_path"):
             raise UserError("the recipe names no model (model_name_or_path)")

@@ -22,9 +22,9 @@ SKIPPED = "or train all the same with skip_memory_check: true"
 
 
 def fitting(setup: Setup, gpus: int, card: int) -> dict[str, Any] | None:
-    """Find the fewest of `FIELDS` to change so that a setup fits its GPUs, with their values; None if none do.
+    """Find the fewest changes of `FIELDS` with which a setup fits its GPUs; None if none do.
 
-    Prefers the largest micro-batch, then the nearest share. A step learns from as many sequences as in `setup`.
+    Of equally few, prefers the largest micro-batch, then the nearest share for vLLM. A step keeps its sequences.
     """
     rows = setup.batch * setup.accumulation * setup.gpus // max(1, gpus)
     batches = [batch for batch in range(setup.batch, 0, -1) if rows % batch == 0]

@@ -155,7 +155,7 @@ def test_a_server_that_goes_away_in_a_training_has_lost_its_weights() -> None:
 
     engine = ServerEngine(stub_of(respond).url, "m", ThinkingClose(CLOSE.marker, 100), GREEDY, is_trained=True)
     engine.serve(requests_of((2,)), lambda key, _: [])  # a connection that broke, say
-    with pytest.raises(EngineError, match="given up a request; start it again, and resume from a checkpoint"):
+    with pytest.raises(EngineError, match="aborted a request; start it again, and resume from a checkpoint"):
         engine.serve(requests_of((1,)), lambda key, _: [])
     assert tries.count(1) == 1 + e1_trl.engines.server.BRIEF
 

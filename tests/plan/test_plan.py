@@ -141,8 +141,8 @@ QWEN = {
 FAMILIES = [  # billions of parameters and of those active in layers, layers with a cache, its numbers for a token
     ("nemotron_h", HYBRID, 31.58, 2.88, 6, 6 * 2 * 2 * 128, "Layers of linear_attention, moe have no cache"),
     ("olmo3", OLMO, 7.30, 6.48, 32, 32 * 2 * 32 * 128, "Sliding windows are planned for as if"),
-    ("qwen3_moe", QWEN, 30.53, 2.73, 48, 48 * 2 * 4 * 128, "Experts: all are kept, and each token is computed by 8"),
-    ("deepseek_v3", {}, 671.03, 35.70, 61, 61 * (512 + 64), "each token is computed by 8"),
+    ("qwen3_moe", QWEN, 30.53, 2.73, 48, 48 * 2 * 4 * 128, "Experts: all are held, and 8 of each layer"),
+    ("deepseek_v3", {}, 671.03, 35.70, 61, 61 * (512 + 64), "8 of each layer compute a token"),
     ("qwen3_next", {}, 79.67, 3.25, 12, 12 * 2 * 2 * 256, "Layers of linear_attention have no cache"),
     ("mamba2", {}, 7.29, 7.02, 0, 0, "Layers of linear_attention have no cache"),
     ("qwen3_vl", {}, 12.05, 10.80, 32, 32 * 2 * 32 * 128, "Only the text model is planned for"),

@@ -96,10 +96,10 @@ def moved(change: float) -> Check:
 
 
 def gap(name: str, run: Run, steps: Sequence[int], bound: float | None = None) -> Check:
-    """Check that vLLM's and the trainer's log-probabilities agreed at these steps, to `bound` nats a token.
+    """Check that vLLM's and the trainer's log-probabilities agreed at these steps, within `bound` nats a token.
 
-    Without a bound, to twice the first gap: the gap stays small under a high learning rate only if weights arrive.
-    That is open if only one generation ran.
+    Without a bound, within twice the first gap: it stays small under a high learning rate only if weights arrive.
+    This check is open if only one generation ran.
     """
     gaps = run.values(GAP, steps)
     expected = "at most twice the first" if bound is None else f"at most {bound:g}; on GPUs 0.01 to 0.04"
@@ -174,7 +174,7 @@ def resumed(name: str, killed: Run, run: Run) -> Check:
 def largest_change(before: Path, after: Path) -> float:
     """Return the largest difference between the weights of two folders, each of a model or an adapter.
 
-    Of the tensors that both hold: DeepSpeed has a head saved that is tied to the embeddings, Transformers has not.
+    Tensors in only one are left out: DeepSpeed saves a head that is tied to the embeddings, Transformers does not.
     """
     name = ADAPTER if (after / ADAPTER).exists() else MODEL
     with safe_open(before / name, "pt") as old, safe_open(after / name, "pt") as new:

@@ -153,7 +153,7 @@ class Hour:
         from e1_trl.plan.smoke.preflight import SMALLEST, preflight  # imports PyTorch, which --help does not need
 
         taken = self.taken
-        # With the base run's model.
+        # Two checkpoints and a model, next to the base run's model.
         needed = SMALLEST if isinstance(taken, str) else 2 * (taken.checkpoint + taken.model)
         yield from preflight(self.setup.gpus, self.folder, needed, bool(self.cards))
 
@@ -229,7 +229,7 @@ class Hour:
         trained = self._output("base")
         is_there = any((trained / name).is_file() for name in ("config.json", "adapter_config.json"))
         model = trained if is_there else fields["model_name_or_path"]
-        budget = replace(Budgets.of(fields).largest, total=None)  # which an evaluation names in no budget
+        budget = replace(Budgets.of(fields).largest, total=None)  # an evaluation's budgets have none
         budgets = [str(budget), str(replace(budget, thinking=(budget.thinking or 2) // 2))]
         words = ["--model", model, "--benchmark", fields["eval_benchmark"], "--max_problems", 8, "--samples", 1]
         words += ["--methods", "separate", "--budgets", *budgets, "--max_model_length", self.setup.context]
