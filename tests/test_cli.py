@@ -258,6 +258,15 @@ def test_processes_that_the_node_or_the_recipes_batch_does_not_fit_are_refused(
         command(line, gpus=gpus)
 
 
+def test_a_generation_of_several_steps_is_kept_with_other_processes(tmp_path: Path) -> None:
+    recipe = tmp_path / "own.yaml"
+    recipe.write_text("{base: E1-Math-1.5B, generation_batch_size: null, steps_per_generation: 6}")
+    line = command(["--config", str(recipe), "--dry_run", "true"], gpus=0)
+    assert line[-4:] == ["--gradient_accumulation_steps", "32", "--steps_per_generation", "48"]
+    with pytest.raises(UserError, match="--num_processes 4 --gradient_accumulation_steps 8 --steps_per_generation 12$"):
+        command(["--config", str(recipe)], gpus=4)
+
+
 def test_a_batch_that_is_no_number_is_refused_before_anything_starts(tmp_path: Path) -> None:
     recipe = tmp_path / "own.yaml"
     recipe.write_text("accelerate_config: zero2\nper_device_train_batch_size: lots\n")

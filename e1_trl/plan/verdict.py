@@ -15,6 +15,7 @@ from e1_trl.plan.setup import DEFAULTS, Setup
 FIELDS = {
     "batch": "per_device_train_batch_size",
     "accumulation": "gradient_accumulation_steps",
+    "passes": "steps_per_generation",
     "sleep": "vllm_enable_sleep_mode",
     "utilization": "vllm_gpu_memory_utilization",
 }
@@ -24,14 +25,17 @@ SKIPPED = "or train all the same with skip_memory_check: true"
 def fitting(setup: Setup, gpus: int, card: int) -> dict[str, Any] | None:
     """Find the fewest changes of `FIELDS` with which a setup fits its GPUs; None if none do.
 
-    Of equally few, prefers the largest micro-batch, then the nearest share for vLLM. A step keeps its sequences.
+    Of equally few, prefers the largest micro-batch, then the nearest share for vLLM. Steps and generations keep their
+    sequences.
     """
     rows = setup.batch * setup.accumulation * setup.gpus // max(1, gpus)
-    batches = [batch for batch in range(setup.batch, 0, -1) if rows % batch == 0]
+    generation = setup.rollouts // max(1, gpus)
+    batches = [batch for batch in range(setup.batch, 0, -1) if rows % batch == generation % batch == 0]
     shares = sorted((share / 100 for share in range(10, 96)), key=lambda share: abs(share - setup.utilization))
     fits = []
     for batch, share, sleep in product(batches, [setup.utilization, *shares], sorted({setup.sleep, True})):
         values: dict[str, Any] = {"batch": batch, "accumulation": rows // batch, "sleep": sleep, "utilization": share}
+        values["passes"] = None if setup.passes is None else generation // batch
         if gpus >= setup.tensor_parallel and not memory(replace(setup, gpus=gpus, **values), card).problems:
             fits.append({name: value for name, value in values.items() if value != getattr(setup, name)})
     return min(fits, key=len, default=None)

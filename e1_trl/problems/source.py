@@ -10,6 +10,9 @@ from datasets.exceptions import DatasetGenerationError
 from e1_trl.errors import UserError
 
 FORMATS = {".jsonl": "json", ".json": "json", ".jsonl.gz": "json", ".json.gz": "json", ".parquet": "parquet"}
+# What datasets raises. StopIteration: the file is empty; EOFError: its end is missing; RuntimeError: the repository has
+# a loading script; OSError: the Hub has no such dataset, or cannot be reached.
+UNREADABLE = (ValueError, DatasetGenerationError, StopIteration, EOFError, RuntimeError, OSError)
 
 
 def load_source(name: str, split: str, config: str | None = None, files: Sequence[str] | None = None) -> Dataset:
@@ -34,9 +37,7 @@ def load_source(name: str, split: str, config: str | None = None, files: Sequenc
         if files is not None:  # by their addresses: a repository with a loading script is refused as a whole
             return load_dataset("json", data_files=[f"hf://datasets/{name}/{file}" for file in files], split="train")
         return load_dataset(name, config, split=split)
-    # StopIteration: the file is empty; EOFError: its end is missing; RuntimeError: the repository has a loading
-    # script; OSError: the Hub has no such dataset, or cannot be reached.
-    except (ValueError, DatasetGenerationError, StopIteration, EOFError, RuntimeError, OSError) as error:
+    except UNREADABLE as error:
         reason = str(error.__cause__ or error) or "it holds no row"
         raise UserError(f"{name}, split {split}: {reason}") from error
 

@@ -16,7 +16,7 @@ VARLEN = "varlen"  # an `attn_implementation`: attention of packed rows by PyTor
 
 @dataclass
 class TrlFields:
-    """Fields of TRL with their defaults and limits, checked here because TRL divides by some before it checks them.
+    """Fields of TRL with their defaults and limits, checked here because TRL checks them late, or divides by them.
 
     `e1 plan` reads these without TRL.
     """
@@ -27,12 +27,15 @@ class TrlFields:
     generation_batch_size: Count | None = None
     gradient_accumulation_steps: Count = 1
     gradient_checkpointing: bool = True
+    importance_sampling_level: Literal["token", "sequence"] = "token"
     learning_rate: Annotated[float, Within(0)] = 1e-6
     lora_modules_to_save: list[str] | None = None
     lora_r: Count = 16
     lora_target_modules: list[str] | None = None
+    loss_type: Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"] = "dapo"
     max_steps: int = -1
     model_revision: str = "main"
+    multi_objective_aggregation: Literal["sum_then_normalize", "normalize_then_sum"] = "sum_then_normalize"
     num_generations: Annotated[int, Within(2)] = 8
     num_iterations: Count = 1
     optim: Any = "adamw_torch_fused"
@@ -42,6 +45,7 @@ class TrlFields:
     save_total_limit: int | None = None
     load_best_model_at_end: bool = False
     metric_for_best_model: str | None = None
+    scale_rewards: Literal["group", "batch", "none"] = "group"
     steps_per_generation: Count | None = None
     temperature: Positive = 1.0
     top_p: Share = 1.0
@@ -49,7 +53,10 @@ class TrlFields:
     use_peft: bool = False
     vllm_enable_sleep_mode: bool = False
     vllm_gpu_memory_utilization: Share = 0.3
-    vllm_mode: str = "colocate"
+    vllm_importance_sampling_mode: Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = (
+        "token_truncate"
+    )
+    vllm_mode: Literal["colocate", "server"] = "colocate"
     vllm_tensor_parallel_size: Count = 1
 
 

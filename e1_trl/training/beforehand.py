@@ -80,7 +80,7 @@ def _check_columns(dataset: Dataset, rewards: Sequence[Reward], args: E1Config) 
     columns = set(dataset.column_names)
     if "prompt" not in columns:
         raise UserError(f"the dataset has no column 'prompt', only {', '.join(sorted(columns))}; rename one")
-    if clash := sorted(columns & ROLLOUT_COLUMNS):
+    if clash := sorted(columns & (ROLLOUT_COLUMNS | {"prompts", "completions"})):
         raise UserError(f"the dataset's column {clash[0]!r} is also one of the rollout's; rename it")
     if pictures := sorted(columns & {"image", "images"}):
         raise UserError(f"the dataset has a column {pictures[0]!r}; budgeted rollouts take text only, remove it")

@@ -30,8 +30,9 @@ logger = logging.getLogger(__name__)
 # derives from the recipe's; or they would start again in the solution, which is a request of its own.
 OWN_SAMPLING_PARAMETERS = {
     *("n", "max_tokens", "min_tokens", "stop", "stop_token_ids", "logprobs", "detokenize", "output_kind", "seed"),
-    *("frequency_penalty", "presence_penalty", "structured_outputs", "thinking_token_budget"),
+    *("frequency_penalty", "presence_penalty", "repetition_detection", "structured_outputs", "thinking_token_budget"),
 }
+FIELDS_OF_SAMPLING = {"temperature", "top_p", "top_k", "min_p", "repetition_penalty"}
 
 
 def _is_set(variable: str) -> bool:
@@ -79,10 +80,15 @@ class E1Config(BudgetedTraining, GRPOConfig):
     )
 
     def __post_init__(self) -> None:
+        self.metric_for_best_model: str | None = self.metric_for_best_model or None  # "" unsets a recipe's
+        scaling = str(self.scale_rewards).lower()
+        self.scale_rewards: str = {"true": "group", "false": "none"}.get(scaling, scaling)
         check_fields(self, BudgetedTraining, TrlFields)
         if self.eval_budgets:  # replaces TRL's evaluation, whose batch would have to be divisible
             self.num_generations_eval: int | None = self.num_generations_eval or 1
             self.eval_steps: float | None = self.eval_steps or 10
+            if self.eval_strategy == IntervalStrategy.NO:
+                self.eval_strategy: IntervalStrategy | str = IntervalStrategy.STEPS
         self._check_environment()
         # A single process has no process group, except under DeepSpeed, which makes a group even of one.
         if os.environ.get("WORLD_SIZE", "1") == "1" and not _is_set("ACCELERATE_USE_DEEPSPEED"):
@@ -92,6 +98,12 @@ class E1Config(BudgetedTraining, GRPOConfig):
             raise UserError("fp16 is true, and only GPUs compute in it; set fp16 and bf16 to false")
         if self.restore_callback_states_from_checkpoint:
             raise UserError("restore_callback_states_from_checkpoint would replace our callbacks; remove it")
+        if self.accelerator_config.split_batches or self.accelerator_config.dispatch_batches:
+            raise UserError("accelerator_config sets split_batches or dispatch_batches, which repeat or drop problems")
+        if self.max_generated_tokens is not None and self.logging_strategy == IntervalStrategy.NO:
+            raise UserError(
+                "max_generated_tokens is checked at logged steps, and logging_strategy is no; set it to steps"
+            )
         installed = get_available_reporting_integrations()
         if absent := [name for name in self.report_to if name not in installed]:  # else an error after loading
             raise UserError(f"report_to names {absent[0]!r}, which is not installed; pip install {absent[0]}")
@@ -103,8 +115,6 @@ class E1Config(BudgetedTraining, GRPOConfig):
             settings["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"] = True
         for name in FIELDS:
             setattr(self, name, from_yaml(name, getattr(self, name)))
-        if self.eval_budgets and self.eval_strategy == IntervalStrategy.NO:
-            self.eval_strategy: IntervalStrategy | str = IntervalStrategy.STEPS
         self._check_budgets()
         self._check_rollouts()
         if self.push_to_hub:
@@ -138,12 +148,23 @@ class E1Config(BudgetedTraining, GRPOConfig):
                 f"metric_for_best_model is {self.metric_for_best_model!r}, and eval_budgets measure "
                 f"{', '.join(metrics)}"
             )
-        steps = (self.eval_strategy, self.save_strategy) == (IntervalStrategy.STEPS, SaveStrategy.STEPS)
-        if steps and self.metric_for_best_model is not None and round(self.eval_steps / self.save_steps, 9) % 1:
-            raise UserError(
-                f"metric_for_best_model with eval_steps {self.eval_steps:g} and save_steps {self.save_steps:g}: where "
-                "the best validation has no checkpoint, another model would be kept; make the two equal"
-            )
+        self._check_best()
+
+    def _check_best(self) -> None:
+        """Raise a `UserError` if the best validation may have no checkpoint."""
+        validates = IntervalStrategy(self.eval_strategy)
+        saves = SaveStrategy(self.save_strategy)
+        if self.metric_for_best_model is None or validates == "no" or saves in (SaveStrategy.NO, SaveStrategy.BEST):
+            return
+        given = f"eval_strategy {validates.value} and save_strategy {saves.value}"
+        if validates.value == saves.value:
+            if validates == IntervalStrategy.EPOCH or round(self.eval_steps / self.save_steps, 9) % 1 == 0:
+                return
+            given = f"eval_steps {self.eval_steps:g} and save_steps {self.save_steps:g}"
+        raise UserError(
+            f"metric_for_best_model with {given}: where the best validation has no checkpoint, another model would be "
+            "kept; make the two equal"
+        )
 
     def _check_rollouts(self) -> None:
         if not self.use_vllm:
@@ -151,6 +172,8 @@ class E1Config(BudgetedTraining, GRPOConfig):
         if self.vllm_structured_outputs_regex is not None:
             raise UserError("vllm_structured_outputs_regex cannot hold over a rollout's two requests; remove it")
         given = self.generation_kwargs if isinstance(self.generation_kwargs, dict) else {}
+        if own := sorted(FIELDS_OF_SAMPLING & given.keys()):
+            raise UserError(f"generation_kwargs sets {own}, which have fields of their own; set those")
         if own := sorted(OWN_SAMPLING_PARAMETERS & given.keys()):
             raise UserError(f"generation_kwargs sets {own}, which cannot hold over a rollout's two requests; remove it")
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from datasets import Dataset
-from datasets.exceptions import DatasetGenerationError
 from transformers import PreTrainedTokenizerBase, set_seed
 from trl import DatasetMixtureConfig, get_dataset
 
@@ -15,7 +14,7 @@ from e1_trl.errors import UserError
 from e1_trl.problems.benchmarks import find_benchmark
 from e1_trl.problems.load import load_benchmark, load_problems, make_problems
 from e1_trl.problems.selection import decontaminate
-from e1_trl.problems.source import file_suffix, whole
+from e1_trl.problems.source import UNREADABLE, file_suffix, whole
 from e1_trl.training.beforehand import check_datasets
 from e1_trl.training.budgets import RolloutKey, Schedule, key_of
 from e1_trl.training.config import E1Config
@@ -85,6 +84,8 @@ def read_split(
     """Read a split of a recipe's dataset, or of TRL's `datasets:`, with the columns of `make_problems`."""
     name = script_args.dataset_name
     config = script_args.dataset_config
+    if mixture.streaming or script_args.dataset_streaming:
+        raise UserError("problems are counted and checked before training, so they cannot be streamed; unset streaming")
     if not mixture.datasets:
         if mixture.test_split_size is not None:
             raise UserError("test_split_size splits the datasets of the field datasets; name yours there, or remove it")
@@ -97,8 +98,8 @@ def read_split(
     set_seed(seed)  # TRL draws the test split without one, so every process and every resumed run would differ
     try:
         splits = get_dataset(mixture)
-    except (DatasetGenerationError, StopIteration) as error:
-        raise UserError(f"datasets: {error.__cause__ or error}") from error
+    except (*UNREADABLE, TypeError, AttributeError) as error:  # the last two: an entry that is no mapping
+        raise UserError(f"datasets: {error.__cause__ or error or 'one holds no row'}") from error
     if split not in splits:
         raise UserError(f"the mixed datasets have no split {split!r}, only {', '.join(splits)}; set test_split_size")
     return make_problems(splits[split], f"the mixed datasets, split {split}", script_args, need_answers)
@@ -141,4 +142,5 @@ def with_targets(dataset: Dataset, target: Any, words: str | None, seed: int) ->
         asking = {**prompt[last], "content": prompt[last]["content"] + text}
         return {"prompt": [*prompt[:last], asking, *prompt[last + 1 :]], "target": tokens}
 
-    return dataset.map(ask, desc="asking for lengths")
+    # `ask` may call a user's function, which a cache of datasets would not see change.
+    return dataset.map(ask, load_from_cache_file=False, desc="asking for lengths")

@@ -24,6 +24,7 @@ from e1_trl.versions import check_versions
 PRECISION = {"bf16", "fp16", "use_cpu"}  # fields that set a recipe's precision
 # Their product times the number of processes is the rollouts of an optimizer step.
 BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
+PASSES = ("gradient_accumulation_steps", "steps_per_generation")  # more processes need fewer of them
 FOR_SEVERAL = "for several, pass --accelerate_config ddp"
 LAUNCHER = (sys.executable, "-m", "accelerate.commands.launch")
 USUAL = {
@@ -137,7 +138,6 @@ def _choose_for_cpus(
     named = read_mapping(resource("accelerate_configs", name)) if name else {"use_cpu": True}
     replaces = is_dry and not named.get("use_cpu")
     if replaces:
-        steps = read_value(BATCH[1], recipe.get(BATCH[1], getattr(TrlFields, BATCH[1])), Count)
         chosen = {"dtype": "float32", "fp16": "false"} if recipe.get("fp16") else {"dtype": "float32"}
     if replaces or (not name and not os.path.isfile(default_config_file)):
         asked = read_value("use_cpu", recipe.get("use_cpu") or False, bool)
@@ -149,7 +149,8 @@ def _choose_for_cpus(
         chosen["bf16"] = "false"
     chosen = {field: value for field, value in chosen.items() if field not in given}
     if replaces:
-        chosen[BATCH[1]] = str(steps * (processes or named.get("num_processes", 1)))
+        every = processes or int(named.get("num_processes", 1))
+        chosen |= {field: str(count * every) for field, count in _read_passes(recipe).items()}
     used += [f"{field} {value}" for field, value in chosen.items()]
     if used:
         why = "for the dry run" if replaces else "which you did not set"
@@ -207,11 +208,19 @@ def _read_batch(recipe: Mapping[str, Any], processes: int) -> tuple[int, int, in
     return *read, processes_of(recipe, processes)
 
 
+def _read_passes(recipe: Mapping[str, Any]) -> dict[str, int]:
+    """Read the fields of `PASSES` that a recipe sets, and the first in any case."""
+    given = {field: recipe.get(field) or getattr(TrlFields, field) for field in PASSES}
+    return {field: read_value(field, value, Count) for field, value in given.items() if value is not None}
+
+
 def _keep_batch(recipe: Mapping[str, Any], most: int, processes: int | None = None) -> str:
     """Return the options with which at most `most` processes, in place of `processes`, keep a recipe's batch."""
-    _, accumulation, meant = _read_batch(recipe, processes or most)
-    number = max(each for each in range(1, most + 1) if accumulation * meant % each == 0)
-    return f"--num_processes {number} --gradient_accumulation_steps {accumulation * meant // number}"
+    passes = _read_passes(recipe)
+    meant = processes_of(recipe, processes or most)
+    number = max(each for each in range(1, most + 1) if all(count * meant % each == 0 for count in passes.values()))
+    options = {"num_processes": number} | {field: count * meant // number for field, count in passes.items()}
+    return " ".join(f"--{field} {value}" for field, value in options.items())
 
 
 def _count_gpus() -> int:

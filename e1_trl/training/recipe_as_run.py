@@ -19,6 +19,7 @@ from e1_trl.command_line import CommandParser, hints_of, names_in, read_entries
 from e1_trl.errors import UserError, user_errors
 from e1_trl.recipes import base_of, fields_of, processes_of
 from e1_trl.training.config import E1Config, ModelFacts
+from e1_trl.training.launch import PASSES
 from e1_trl.training.recipe_arguments import RecipeArguments
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 # Fields that are not published: `env` may hold keys, whoever repeats a training neither resumes nor uploads it, and
 # folders and files are of this machine.
 OWN = {"env", "resume_from_checkpoint", "push_to_hub", "dry_run", "output_dir", "exclude", "local_benchmarks"}
-PASSES = ("gradient_accumulation_steps", "steps_per_generation")  # more processes need fewer of them
 
 
 @dataclass
@@ -91,7 +91,7 @@ def parse_recipe(
     file = line.pop("config")
     given = line if file is None else {**_read_file(file, records, whole), **line}
     try:
-        with user_errors("the recipe", ValueError):  # of TRL's and Transformers' own fields
+        with user_errors("the recipe", ValueError, TypeError):  # of TRL's and Transformers' own fields
             return tuple(
                 record(**{each.name: given[each.name] for each in fields(record) if each.name in given})
                 for record in records

@@ -75,6 +75,8 @@ def check_same_adapter(checkpoint: Path, adapter: Any) -> None:
     """Raise a `UserError` if a recipe's adapter (PEFT's configuration, or none) is not that of a checkpoint."""
     file = checkpoint / "adapter_config.json"
     if not file.exists():
+        if adapter is not None and any(checkpoint.glob("model*.safetensors")):
+            raise UserError(f"{checkpoint} holds a whole model, and the recipe trains an adapter; unset use_peft")
         return
     if adapter is None:
         raise UserError(f"{checkpoint} holds an adapter; set use_peft as that training had it")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_origin, get_type_hints
 
 import huggingface_hub
 import pytest
@@ -401,6 +401,17 @@ def test_a_share_that_is_too_large_is_lowered_to_the_largest_that_fits(gib: floa
     assert memory(replace(setup, utilization=largest + 0.01), card).problems
 
 
+def test_a_smaller_micro_batch_keeps_the_steps_of_a_generation() -> None:
+    own = {"generation_batch_size": None, "steps_per_generation": 6, "vllm_enable_sleep_mode": True}
+    setup = planned("E1-Math-1.5B", "zero2", per_device_train_batch_size=16, **own).setup
+    for gib in range(80, 20, -2):
+        if (changed := fitting(setup, 8, gib * 2**30)) and "batch" in changed:
+            assert changed["batch"] * changed["passes"] == setup.batch * 6
+            assert replace(setup, **changed).steps == setup.steps
+            return
+    raise AssertionError("no smaller micro-batch was found")
+
+
 CACHE = "vLLM's share of 17.0 GB leaves 0.0 GB to its cache, which holds less than 1/5 of the sequences"
 FP32 = {"dtype": "float32"}
 BATCHES = "it fits with --per_device_train_batch_size 16 --gradient_accumulation_steps 32"
@@ -567,6 +578,7 @@ def test_the_defaults_that_it_assumes_are_those_of_the_trainer() -> None:
             (found,) = [getattr(each, field) for each in (args, model, script) if hasattr(each, field)]
             assert found == value, field
     plain = get_type_hints(TrlFields)
+    plain |= {field: str for field, hint in plain.items() if get_origin(hint) is Literal}  # words that TRL checks late
     for field in plain.keys() - {"dtype", "optim", "save_strategy"}:  # of a library's own types
         assert types[field] in (plain[field], plain[field] | None), field
 

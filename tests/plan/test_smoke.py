@@ -125,6 +125,13 @@ def test_the_recipe_is_trained_as_it_is_but_for_the_given_fields(tmp_path: Path)
     assert (hour.setup.gpus, hour.setup.zero, hour.setup.steps) == (1, 3, 2)
 
 
+def test_what_a_recipe_adds_to_its_fields_does_not_end_a_run(tmp_path: Path) -> None:
+    own = ["--metric_for_best_model", "eval_loss", "--chat_template_kwargs", '{"enable_thinking": true}']
+    line = hour_of(tmp_path, *own).line("base")
+    assert line[line.index("--chat_template_kwargs") + 1] == '{"enable_thinking": true}'
+    assert line[line.index("--metric_for_best_model") + 1] == "" and line[line.index("--save_total_limit") + 1] == "4"
+
+
 class Recorded(Hour):
     """An hour whose runs have been recorded: their weights move, and nothing is started."""
 

@@ -151,6 +151,22 @@ def test_a_model_brings_its_tokenizer_and_its_context() -> None:
         ({"eval_budgets": ["8+8"], **BEST}, r"is 'eval_reward', and eval_budgets measure eval_budget/8\+8/accuracy$"),
         ({"eval_budgets": ["8+8"], "load_best_model_at_end": True, "eval_strategy": "steps"}, "is 'loss', and"),
         ({**BEST, "eval_strategy": "steps", "eval_steps": 10, "save_steps": 20}, "_steps 10 and save_steps 20: where"),
+        (
+            {**BEST, "eval_strategy": "epoch", "save_strategy": "steps"},
+            "strategy epoch and save_strategy steps: where",
+        ),
+        ({"scale_rewards": "std"}, "scale_rewards is 'std'; it must be one of group, batch, none"),
+        ({"loss_type": "DAPO"}, "loss_type is 'DAPO'; it must be one of grpo, "),
+        ({"importance_sampling_level": "seq"}, "it must be one of token, sequence"),
+        ({"vllm_importance_sampling_mode": "token"}, "it must be one of token_truncate, token_mask"),
+        ({"multi_objective_aggregation": "sum"}, "it must be one of sum_then_normalize, "),
+        ({"vllm_mode": "colocated"}, "vllm_mode is 'colocated'; it must be one of colocate, server"),
+        (
+            {"generation_kwargs": {"temperature": 0.5}},
+            r"sets \['temperature'\], which have fields of",
+        ),
+        ({"accelerator_config": {"split_batches": True}}, "which repeat or drop problems"),
+        ({"max_generated_tokens": 9, "logging_strategy": "no"}, "and logging_strategy is no; set it to steps"),
         ({"report_to": ["wandb"]}, "report_to names 'wandb', which is not installed; pip install wandb"),
         ({"restore_callback_states_from_checkpoint": True}, "would replace our callbacks; remove it"),
         ({"vllm_structured_outputs_regex": "a+"}, "vllm_structured_outputs_regex cannot hold"),
@@ -171,6 +187,19 @@ def test_the_best_is_chosen_among_validations_that_have_a_checkpoint() -> None:
     for each in ({"eval_steps": 20, "save_steps": 10}, fractions, {"save_strategy": "best"}):
         assert config(**BEST, **{**steps, "eval_steps": 5, **each}).metric_for_best_model == "eval_reward"
     assert config(eval_strategy="steps", eval_steps=10, save_steps=20).eval_steps == 10
+    assert config(**steps, metric_for_best_model="", eval_steps=10, save_steps=20).metric_for_best_model is None
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_budget/8+8/accuracy"}
+    assert config(eval_budgets=["8+8"], eval_steps=10, save_steps=10, **best).eval_strategy == "steps"
+
+
+def test_scaling_is_switched_as_in_trl_from_a_file_too(tmp_path: Path) -> None:
+    for number, (written, meant) in enumerate((("false", "none"), ("true", "group"), ("batch", "batch"))):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(
+            "{output_dir: run, report_to: none, use_cpu: true, bf16: false, scale_rewards: " + written + "}"
+        )
+        assert parse_recipe(["--config", str(file)], (E1Config,))[0].scale_rewards == meant
+        assert config(scale_rewards=yaml.safe_load(written)).scale_rewards == meant
 
 
 def test_the_batch_of_an_evaluation_that_eval_budgets_replace_need_not_be_divisible() -> None:

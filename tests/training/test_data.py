@@ -1,6 +1,8 @@
 """Problems of a training, and datasets that are refused before a model loads."""
 
 import json
+import shutil
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -64,6 +66,7 @@ def write(file: Path, *rows: dict[str, Any]) -> str:
     ("columns", "rewards", "fields", "message"),
     [
         (["solution_text"], [], {}, "the dataset's column 'solution_text' is also one of the rollout's; rename it"),
+        (["completions"], [], {}, "the dataset's column 'completions' is also one of the rollout's; rename it"),
         (["images"], [], {}, "column 'images'; budgeted rollouts take text only"),
         ([], [accuracy_reward], {}, "accuracy_reward takes 'solution', which is neither a col.*answers.* nor .*_text"),
         ([], [lambda solution_tokens: [0.0]], {}, r"<lambda> must end with \*\*others, .*, or be named with its"),
@@ -121,6 +124,17 @@ def test_a_users_columns_of_our_names_and_several_evaluations_are_taken(tokenize
     assert key_of(kept[0]) == identity("a=3;a?")
 
 
+def test_lengths_follow_a_users_function_after_it_was_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    problems = sums("a=3;a?", "b=3;b?")
+    for place, wanted in ((0, 10), (1, 200)):
+        Path("lengths_of_mine.py").write_text(f"def pick(key, values, **_):\n    return values[{place}]\n")
+        sys.modules.pop("lengths_of_mine", None)
+        shutil.rmtree("__pycache__", ignore_errors=True)  # which compares times in seconds
+        told = with_targets(problems, {"lengths_of_mine.pick": [10, 200]}, "<={target}", seed=42)
+        assert told["target"][:] == [wanted, wanted]
+
+
 def test_what_is_evaluated_on_while_training_is_not_trained_on(
     tokenizer: PreTrainedTokenizerBase, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -169,6 +183,10 @@ def test_trls_mixtures_and_its_datasets_with_a_gold_solution_are_read(
         ({"dataset_name": "a"}, {"datasets": [{"path": "json"}]}, "both datasets and dataset_name; remove one"),
         ({"dataset_config": "a"}, {"datasets": [{"path": "json"}]}, "both datasets and dataset_config; remove one"),
         ({"dataset_name": "a"}, {"test_split_size": 0.1}, "test_split_size splits the datasets of the field datasets"),
+        ({"dataset_name": "a", "dataset_streaming": True}, {}, "so they cannot be streamed; unset streaming"),
+        ({}, {"datasets": [{"path": "json"}], "streaming": True}, "so they cannot be streamed; unset streaming"),
+        ({}, {"datasets": [{"path": "json", "data_files": "missing.jsonl"}]}, "datasets: .*missing.jsonl"),
+        ({}, {"datasets": ["missing"]}, "datasets: 'str' object has no attribute 'path'"),
         ({"dataset_name": "a", "eval_benchmark": "aime2024"}, {}, "eval_benchmark is aime2024, but nothing is eval"),
     ],
 )

@@ -265,6 +265,10 @@ def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
 def test_an_adapter_is_resumed_with_the_scale_that_it_was_trained_with(tmp_path: Path) -> None:
     check_same_adapter(tmp_path, None)
     check_same_adapter(tmp_path, LoraConfig())
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "whole" / "model.safetensors").touch()
+    with pytest.raises(UserError, match="holds a whole model, and the recipe trains an adapter; unset use_peft"):
+        check_same_adapter(tmp_path / "whole", LoraConfig())
     LoraConfig(r=8, lora_alpha=32).save_pretrained(tmp_path)
     check_same_adapter(tmp_path, LoraConfig(r=8, lora_alpha=32, lora_dropout=0.1))
     with pytest.raises(UserError, match="holds an adapter; set use_peft"):

@@ -1,5 +1,6 @@
 """Parts of the first hour: short runs of one recipe, and the questions that each answers."""
 
+import json
 import math
 import shutil
 import sys
@@ -30,6 +31,8 @@ FIELDS: Mapping[str, Any] = {  # of the recipe, overridden in every training
     "logging_steps": 1,
     "save_strategy": "steps",
     "save_steps": SAVED,
+    "save_total_limit": STEPS,  # all, as two of them are compared
+    "metric_for_best_model": "",  # none, as its validations may have other steps
     "load_best_model_at_end": False,
     "push_to_hub": False,
     "report_to": "none",
@@ -44,6 +47,11 @@ TELLING = {
     "PYTHONUNBUFFERED": "1",
 }
 OTHERS = 2  # seconds left to the other processes to finish a checkpoint that looks complete
+
+
+def _word(value: Any) -> str:
+    """Return a field's value as a word of a command line."""
+    return "" if value is None else json.dumps(value) if isinstance(value, dict) else str(value)
 
 
 @dataclass(frozen=True)
@@ -113,7 +121,7 @@ class Hour:
         given = {**self.launch.given, **FIELDS, "output_dir": self._output(name), **fields}
         for option, value in given.items():
             values = value if isinstance(value, list) else [value]
-            words += [f"--{option}", *("" if each is None else str(each) for each in values)]
+            words += [f"--{option}", *(_word(each) for each in values)]
         return command(words)
 
     def _output(self, name: str) -> Path:
@@ -209,7 +217,11 @@ class Hour:
         adapter = fields_of(resource("recipes", "E1-Math-1.5B-24GB"))
         fields = {field: adapter[field] for field in LORA}
         whole = math.lcm(self.launch.fields["num_generations"], self.setup.batch)
-        fields["generation_batch_size"] = whole * math.ceil(self.setup.rollouts / self.setup.gpus / whole)
+        rollouts = whole * math.ceil(self.setup.rollouts / self.setup.gpus / whole)
+        if self.setup.passes is None:
+            fields["generation_batch_size"] = rollouts
+        else:  # the recipe sets them, and TRL takes only one of the two
+            fields["steps_per_generation"] = rollouts // self.setup.batch
         fields["gradient_accumulation_steps"] = self.setup.accumulation
         fields["vllm_tensor_parallel_size"] = 1
         fields["vllm_enable_sleep_mode"] = bool(self.cards)
