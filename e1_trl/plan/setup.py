@@ -59,7 +59,7 @@ class Setup:
     served: bool  # vLLM has GPUs of its own, which the plan leaves out
     tensor_parallel: int
     checkpoints: int  # most on disk at once, including the one that is being written
-    passes: int | None = None  # `steps_per_generation`, if the recipe sets it
+    passes: int | None = None  # `steps_per_generation`, if that sets the size of a generation
 
     @property
     def architecture(self) -> Architecture:
@@ -121,7 +121,7 @@ class Setup:
             served=fields["vllm_mode"] == "server",
             tensor_parallel=fields["vllm_tensor_parallel_size"],
             checkpoints=_checkpoints(fields),
-            passes=fields["steps_per_generation"],
+            passes=None if fields["generation_batch_size"] else fields["steps_per_generation"],
         )
 
 
