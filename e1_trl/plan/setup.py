@@ -200,7 +200,17 @@ class Launch:
 
     @property
     def setup(self) -> Setup:
-        return Setup.of(self.fields, self.accelerate)
+        """The setup; raises a `UserError` if groups and passes do not divide a generation, or engines the GPUs."""
+        fields = self.fields
+        setup = Setup.of(fields, self.accelerate)
+        passes = setup.batch * setup.gpus
+        for name, count in (("num_generations", fields["num_generations"]), ("rows of a pass on all GPUs", passes)):
+            if setup.rollouts % count:
+                raise UserError(f"a generation has {setup.rollouts} rollouts; expected a multiple of {count} ({name})")
+        if setup.gpus % setup.tensor_parallel and not setup.served:
+            engine = f"vllm_tensor_parallel_size is {setup.tensor_parallel}"
+            raise UserError(f"{engine}, which does not divide the number of processes, {setup.gpus}")
+        return setup
 
 
 def launch_parser(command: str, about: str, example: str) -> CommandParser:

@@ -34,7 +34,7 @@ from e1_trl.plan import estimate
 from e1_trl.plan.architecture import KNOWN, Architecture
 from e1_trl.plan.command import main, report
 from e1_trl.plan.estimate import MARGIN, Memory, activations, memory, saved
-from e1_trl.plan.setup import DEFAULTS, Setup
+from e1_trl.plan.setup import DEFAULTS, Launch, Setup
 from e1_trl.plan.verdict import fitting, remedy, verdict
 from e1_trl.recipes import fields_of
 from e1_trl.report.markdown import around_section
@@ -399,6 +399,21 @@ def test_a_share_that_is_too_large_is_lowered_to_the_largest_that_fits(gib: floa
     largest = changed["utilization"]
     assert not memory(replace(setup, utilization=largest), card).problems
     assert memory(replace(setup, utilization=largest + 0.01), card).problems
+
+
+@pytest.mark.parametrize(
+    ("name", "processes", "words", "said"),
+    [
+        ("E1-Math-1.5B", 8, ["--num_generations", "7"], r"rollouts; expected a multiple of 7 \(num_generations\)$"),
+        ("E1-Math-1.5B", 4, ["--per_device_train_batch_size", "3"], r"multiple of 12 \(rows of a pass on all GPUs\)$"),
+        ("E1-Code-14B", 9, ["--generation_batch_size", "1152"], "size is 2, which does not divide the number of pr"),
+    ],
+)
+def test_a_generation_that_cannot_be_split_is_not_planned(
+    name: str, processes: int, words: list[str], said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        _ = Launch.read(name, None, processes, words).setup
 
 
 def test_a_smaller_micro_batch_keeps_the_steps_of_a_generation() -> None:
