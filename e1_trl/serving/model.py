@@ -176,7 +176,7 @@ class Model:
             if "messages" in body or isinstance(each, str):
                 each = (await self.upstream.ask("../tokenize", {**body, "prompt": each}, CONNECTING))["tokens"]
             if not isinstance(each, list) or {*map(type, each)} != {int} or not 0 <= min(each) <= max(each) < 2**31:
-                raise UserError("prompt must be a text, the token ids of one, or a list of these")
+                raise UserError("prompt must be a string, its token ids, or a list of these")
             if len(each) >= self.close.context:  # in front of work that grows with it
                 raise UserError(f"the prompt has {len(each)} tokens, and the context of the model {self.close.context}")
             prompts.append(each)

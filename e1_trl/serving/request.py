@@ -94,7 +94,7 @@ def parse_request(content: Any, presets: BudgetPresets, forced: int) -> ParsedRe
         raise UserError("include_reasoning is false, and the text of a completion holds the thinking; send messages")
     stop = [found] if isinstance(found := body.pop("stop", []), str) else found
     if not isinstance(stop, list) or not all(isinstance(each, str) and each for each in stop):
-        raise UserError(f"stop is {stop!r}; it must be a text or a list of texts")
+        raise UserError(f"stop is {stop!r}; it must be a string or a list of strings")
     body = {key: value for key, value in body.items() if key.partition(".")[0] not in OBJECTS}
     return ParsedRequest(budget, effort, body, stop, hides)
 
