@@ -263,6 +263,8 @@ def test_a_generation_of_several_steps_is_kept_with_other_processes(tmp_path: Pa
     recipe.write_text("{base: E1-Math-1.5B, generation_batch_size: null, steps_per_generation: 6}")
     line = command(["--config", str(recipe), "--dry_run", "true"], gpus=0)
     assert line[-4:] == ["--gradient_accumulation_steps", "32", "--steps_per_generation", "48"]
+    line = command(["--config", str(recipe), "--dry_run", "true", "--steps_per_generation", "3"], gpus=0)
+    assert line[-2:] == ["--steps_per_generation", "24"]
     with pytest.raises(UserError, match=r"--num_processes 4 --gradient_.*_steps 8 --steps_per_generation 12$"):
         command(["--config", str(recipe)], gpus=4)
 

@@ -164,7 +164,7 @@ async def read_events(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str,
                     status = code if type(code) is int else answer.status
                     raise ServerError(str(error), status, read_message(data))
                 if any(choice.get("finish_reason") == "abort" for choice in event.get("choices") or ()):
-                    raise ServerError("the server has given up the request", answer.status)
+                    raise ServerError("the server has aborted a request", answer.status)
                 yield event
     except (aiohttp.ClientError, json.JSONDecodeError) as error:
         raise ServerError(repr(error), answer.status) from error

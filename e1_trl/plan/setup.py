@@ -11,7 +11,7 @@ from e1_trl.budget import PROMPT
 from e1_trl.command_line import CommandParser, names_in
 from e1_trl.errors import UserError
 from e1_trl.plan.architecture import Architecture
-from e1_trl.recipes import fields_of, read_mapping, resource, shipped
+from e1_trl.recipes import fields_of, processes_of, read_mapping, resource, shipped
 from e1_trl.training.arguments import BudgetedTraining, TrlFields
 from e1_trl.training.budgets import FIELDS, Budgets
 from e1_trl.training.launch import FOR_SEVERAL, starts_one
@@ -200,16 +200,22 @@ class Launch:
 
     @property
     def setup(self) -> Setup:
-        """The setup; raises a `UserError` if groups and passes do not divide a generation, or engines the GPUs."""
+        """The setup; raises a `UserError` if groups and passes do not divide a generation, or engines the GPUs.
+
+        With other processes than the recipe's, `check_batch` says what keeps its batch.
+        """
         fields = self.fields
         setup = Setup.of(fields, self.accelerate)
-        passes = setup.batch * setup.gpus
-        for name, count in (("num_generations", fields["num_generations"]), ("rows of a pass on all GPUs", passes)):
-            if setup.rollouts % count:
-                raise UserError(f"a generation has {setup.rollouts} rollouts; expected a multiple of {count} ({name})")
         if setup.gpus % setup.tensor_parallel and not setup.served:
             engine = f"vllm_tensor_parallel_size is {setup.tensor_parallel}"
-            raise UserError(f"{engine}, which does not divide the number of processes, {setup.gpus}")
+            raise UserError(f"{engine}, which does not divide the {setup.gpus} processes; set it to 1, or start others")
+        passes = setup.batch * setup.gpus
+        counts = {"num_generations": fields["num_generations"]}
+        if setup.gpus == processes_of(self.recipe_fields, setup.gpus):
+            counts["rows of a pass on all GPUs"] = passes
+        for name, count in counts.items():
+            if setup.rollouts % count:
+                raise UserError(f"a generation has {setup.rollouts} rollouts; expected a multiple of {count} ({name})")
         return setup
 
 

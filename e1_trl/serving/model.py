@@ -24,7 +24,7 @@ from e1_trl.marker import MARKER, OPENERS, Marker, PromptState
 from e1_trl.serving.request import BudgetPresets, ParsedRequest
 
 Part = dict[str, Any]  # of a request or an answer
-MOST_PROMPTS = 256  # of a request: no other client is answered while they are read
+MOST_PROMPTS = 256  # of a request: while token ids are read, no other client is answered
 PROBED = 8  # tokens of a thinking that a server is tried with
 
 

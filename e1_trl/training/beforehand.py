@@ -80,7 +80,10 @@ def _check_columns(dataset: Dataset, rewards: Sequence[Reward], args: E1Config) 
     columns = set(dataset.column_names)
     if "prompt" not in columns:
         raise UserError(f"the dataset has no column 'prompt', only {', '.join(sorted(columns))}; rename one")
-    if clash := sorted(columns & (ROLLOUT_COLUMNS | {"prompts", "completions"})):
+    taken = ROLLOUT_COLUMNS
+    if not all(isinstance(reward, Accuracy) for reward in rewards):  # to which TRL passes these
+        taken |= {"prompts", "completions"}
+    if clash := sorted(columns & taken):
         raise UserError(f"the dataset's column {clash[0]!r} is also one of the rollout's; rename it")
     if pictures := sorted(columns & {"image", "images"}):
         raise UserError(f"the dataset has a column {pictures[0]!r}; budgeted rollouts take text only, remove it")
@@ -176,7 +179,9 @@ def _check_adapter(args: E1Config, config: Any) -> None:
     bias = getattr(config, "bias", "none")
     start = str(getattr(config, "init_lora_weights", True)).lower()
     if args.beta and (bias != "none" or start not in OF_A_WHOLE_BASE):
-        raise UserError(f"beta compares with a base that bias {bias} or init_lora_weights {start} changes; unset one")
+        raise UserError(
+            f"beta compares with a base, which bias {bias} with init_lora_weights {start} changes; unset beta"
+        )
 
 
 def _ends(model: PreTrainedModel) -> list[torch.nn.Module]:

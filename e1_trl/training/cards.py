@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from transformers.utils import IMAGE_PROCESSOR_NAME, PROCESSOR_NAME, VIDEO_PROCESSOR_NAME
 
+from e1_trl.atomic import write_atomically
 from e1_trl.checkpoints import model_card
 from e1_trl.checkpoints.budget_file import FILE, BudgetInfo, find_file
 from e1_trl.checkpoints.checkpoint import ORIGIN
@@ -58,19 +59,28 @@ def write_cards(
         earlier = BaseModel.read(before).datasets
         base = replace(base, datasets=tuple(dict.fromkeys([*earlier, *base.datasets])))
 
+    history = _read_history(before, resumed) if checkpoint is not None and (before / RECIPE).exists() else {}
+
     def write(**more: Any) -> None:
         hub_id = trainer.hub_model_id  # read late: an upload without configuration sets it only then
         branch = trainer.args.hub_revision
         if trainer.state.global_step <= resumed and resumed and (folder / ORIGIN).exists():
             model_card.write(folder, hub_id or str(folder), branch if hub_id else None)
             return
-        if recipe is not None and resumed and (before / RECIPE).exists():
-            earlier = yaml.safe_load((before / RECIPE).read_text())
-            if earlier != yaml.safe_load(yaml.safe_dump(dict(recipe))):  # the one that led to `resumed`
-                (folder / DETAILS).mkdir(parents=True, exist_ok=True)
-                shutil.copy(before / RECIPE, folder / EARLIER.format(resumed))
-                for each in before.glob(EARLIER.format("*")) if not before.samefile(folder) else ():
-                    shutil.copy(each, folder / DETAILS)
+        if recipe is not None:
+            own = yaml.safe_load(yaml.safe_dump(dict(recipe)))
+            for step, text in history.items():
+                if step < resumed or yaml.safe_load(text) != own:
+                    (folder / DETAILS).mkdir(parents=True, exist_ok=True)
+                    write_atomically(folder / EARLIER.format(step), text)
         publish(folder, trained, base, recipe, hub_id, branch, **more)
 
     trainer.write_card = write
+
+
+def _read_history(run: Path, step: int) -> dict[int, str]:
+    """Read the recipes that led a run to a step, each with the step up to which it was used."""
+    stages = {int(file.stem.rpartition("-")[2]): file.read_text() for file in run.glob(EARLIER.format("*"))}
+    last = min((each for each in stages if each >= step), default=None)
+    used = (run / RECIPE).read_text() if last is None else stages[last]
+    return {each: text for each, text in stages.items() if each < step} | {step: used}

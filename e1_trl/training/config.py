@@ -81,11 +81,12 @@ class E1Config(BudgetedTraining, GRPOConfig):
 
     def __post_init__(self) -> None:
         self.metric_for_best_model: str | None = self.metric_for_best_model or None  # "" unsets a recipe's
-        scaling = str(self.scale_rewards).lower()
-        self.scale_rewards: str = {"true": "group", "false": "none"}.get(scaling, scaling)
+        chooses_best = self.metric_for_best_model is not None or self.load_best_model_at_end
+        if str(self.scale_rewards).lower() in ("true", "false"):  # text where it comes from a file or command line
+            self.scale_rewards: str = "group" if str(self.scale_rewards).lower() == "true" else "none"
         check_fields(self, BudgetedTraining, TrlFields)
         if self.eval_budgets:  # replaces TRL's evaluation, whose batch would have to be divisible
-            self.num_generations_eval: int | None = self.num_generations_eval or 1
+            self.num_generations_eval: int | None = 1
             self.eval_steps: float | None = self.eval_steps or 10
             if self.eval_strategy == IntervalStrategy.NO:
                 self.eval_strategy: IntervalStrategy | str = IntervalStrategy.STEPS
@@ -99,7 +100,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
         if self.restore_callback_states_from_checkpoint:
             raise UserError("restore_callback_states_from_checkpoint would replace our callbacks; remove it")
         if self.accelerator_config.split_batches or self.accelerator_config.dispatch_batches:
-            raise UserError("accelerator_config sets split_batches or dispatch_batches, which repeat or drop problems")
+            raise UserError("accelerator_config splits or dispatches batches: problems are left out, or cannot be sent")
         if self.max_generated_tokens is not None and self.logging_strategy == IntervalStrategy.NO:
             raise UserError(
                 "max_generated_tokens is checked at logged steps, and logging_strategy is no; set it to steps"
@@ -116,6 +117,8 @@ class E1Config(BudgetedTraining, GRPOConfig):
         for name in FIELDS:
             setattr(self, name, from_yaml(name, getattr(self, name)))
         self._check_budgets()
+        if chooses_best:
+            self._check_best()
         self._check_rollouts()
         if self.push_to_hub:
             self._check_upload()
@@ -148,7 +151,6 @@ class E1Config(BudgetedTraining, GRPOConfig):
                 f"metric_for_best_model is {self.metric_for_best_model!r}, and eval_budgets measure "
                 f"{', '.join(metrics)}"
             )
-        self._check_best()
 
     def _check_best(self) -> None:
         """Raise a `UserError` if the best validation may have no checkpoint."""

@@ -86,7 +86,8 @@ def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
     parser = CommandParser("e1 train", "", "")
     for name in ("--dry_run", "--use_cpu"):
         parser.add_argument(name, nargs="?", const=True, hint=bool, help="As in a recipe.")
-    parser.add_argument(f"--{BATCH[1]}", hint=Count, help="As in a recipe.")
+    for name in PASSES:
+        parser.add_argument(f"--{name}", hint=Count, help="As in a recipe.")
     said = {name: value for name, value in vars(parser.parse_known_args(overrides)[0]).items() if value is not None}
     gpus = _count_gpus() if gpus is None else gpus
     fields: dict[str, Any] = {}
@@ -210,7 +211,7 @@ def _read_batch(recipe: Mapping[str, Any], processes: int) -> tuple[int, int, in
 
 def _read_passes(recipe: Mapping[str, Any]) -> dict[str, int]:
     """Read the fields of `PASSES` that a recipe sets, and the first in any case."""
-    given = {field: recipe.get(field) or getattr(TrlFields, field) for field in PASSES}
+    given = {field: recipe.get(field, getattr(TrlFields, field)) for field in PASSES}
     return {field: read_value(field, value, Count) for field, value in given.items() if value is not None}
 
 

@@ -6,7 +6,7 @@ import pytest
 from graded import C, U, W, disagreeing, patient
 
 from e1_trl.answers.grade import Grader
-from e1_trl.answers.mathematics.spellings import differ_as_words, join_thousands
+from e1_trl.answers.mathematics.spellings import differ_as_words, join_thousands, readable
 
 grader = pytest.fixture(scope="module")(patient)
 
@@ -61,11 +61,13 @@ CASES = {
         """,
         W: r"\pi r^2h → \pi r^2 | \frac{a}{b}c → \frac{a}{b}",
     },
-    "points, in the order of their coordinates' names": {
+    "points whose coordinates have names": {
         C: r"""
             (1,2) → x=1, y=2 | (11,7) → p = 11, q = 7 | x=2,y=1 → (2,1) | (1,2) → y=2, x=1 | (1,2,3) → a=1,b=2,c=3 |
-            2, 1 → a=1, b=2 | \begin{cases} x=2 \\ y=3 \end{cases} → x=2, y=3 |
-            (2,3) → \begin{cases} x=2 \\ y=3 \end{cases} | \begin{cases} x=2, \\ y=3 \end{cases} → (2,3)
+            2, 1 → a=1, b=2 | \begin{cases} x=2 \\ y=3 \end{cases} → x=2, y=3 | (7,11) → q = 7, p = 11 |
+            (2,3) → \begin{cases} x=2 \\ y=3 \end{cases} | \begin{cases} x=2, \\ y=3 \end{cases} → (2,3) |
+            m=2, b=3 → (2,3) | \rho=2, \theta=3, \phi=1 → (2,3,1) | n=7, k=2 → (7,2) | r=3, h=5 → (3,5) |
+            (x=2, y=3) → x=2, y=3
         """,
         W: r"""
             (2,1) → x=1, y=2 | (7,11) → p = 11, q = 7 | y=1, x=2 → (1,2) | (1,3,2) → a=1,b=2,c=3 |
@@ -75,7 +77,9 @@ CASES = {
     "words that change the number in front of them": {
         C: r"""
             3\text{ times as many} → 3 | 3\text{ apples and pears} → 3 | 3\text{ cm} → 3 |
-            3\text{ or more} → 3\text{ or more}
+            3\text{ or more} → 3\text{ or more} | 16\text{ squared units} → 16 | 125\text{ cubed meters} → 125 |
+            0.5\text{ or half} → 0.5 | \frac12\text{ or one half} → \frac12 | 7\text{ not including zero} → 7 |
+            \$5 \text{ and no cents} → 5 | 3\text{ plus tax} → 3
         """,
         W: r"""
             3\text{ or more} → 3 | 3\text{ squared} → 3 | 3\text{ factorial} → 3 | 3\text{ plus one} → 3 |
@@ -85,6 +89,7 @@ CASES = {
     "all real numbers": {
         C: r"\mathbb{R} → (-\infty,\infty) | x\in\mathbb{R} → (-\infty, +\infty) | (-\infty,\infty) → \mathbb{R}",
         W: r"\mathbb{R}\setminus\{0\} → (-\infty,\infty) | \mathbb{Q} → \mathbb{R} | (0,\infty) → (-\infty,\infty)",
+        U: r"\mathbb{R}\text{ without zero} → (-\infty,\infty) | x\in\mathbb{R}\text{ (positive)} → (-\infty,\infty)",
     },
     "ranges, lists and choices": {
         C: r"""
@@ -122,7 +127,7 @@ CASES = {
         """,
         W: r"""
             (1,234) → 1234 | 1234 → (1,234) | [1,234] → 1234 | \{1,234\} → 1234 | 1234 → \{1,234\} |
-            x = 12,346 → 12345 | 1234 → 1, 234
+            x = 12,346 → 12345 | 1234 → 1, 234 | 0, 1 → 1,000 | (0, 5) → 5,000 | 345, 12 → 12,345 | x=12, y=345 → 12,345
         """,
         U: r"1,234 + 5,000 → 6234 | x = 1,000 + 234 → 1,234",
     },
@@ -165,4 +170,12 @@ def test_telling_notations_apart_takes_linear_time(part: str) -> None:
     start = time.process_time()
     differ_as_words(text, text[:-1])
     join_thousands(text)
+    assert time.process_time() - start < 5
+
+
+def test_a_system_of_many_lines_is_read_at_once() -> None:
+    start = time.process_time()
+    for end in (r"x + y = 2 \end{cases}", r"& \end{cases}", ""):
+        readable(r"\begin{cases}" + "\n    a = 1 \\\\" * 400 + end)
+        readable(r"\begin{cases}" + "    a = 1" * 400 + end)
     assert time.process_time() - start < 5

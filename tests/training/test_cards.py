@@ -161,6 +161,14 @@ def test_a_training_that_goes_on_in_another_folder_takes_its_history_along(tmp_p
     assert recipes == ["learning_rate: 2.0e-06\n", "learning_rate: 1.0e-06\n", "learning_rate: 5.0e-07\n"]
     assert not (tmp_path / "first" / "e1" / "recipe-until-20.yaml").exists()
 
+    third = WithoutEngine(tmp_path / "third", thinking_budget=8)
+    write_cards(third, ORIGIN, {"learning_rate": 2e-6}, make_checkpoint(tmp_path / "second", 15))
+    third.state.global_step = 16
+    third.create_model_card()
+    recipes = {each.name: each.read_text() for each in (tmp_path / "third" / "e1").glob("recipe*")}
+    until = {"recipe-until-10.yaml": "2.0e-06", "recipe-until-15.yaml": "1.0e-06", "recipe.yaml": "2.0e-06"}
+    assert recipes == {name: f"learning_rate: {rate}\n" for name, rate in until.items()}
+
     write_cards(second, ORIGIN, checkpoint=make_checkpoint(tmp_path / "copied", 20))  # with nothing beside it
     second.create_model_card()
     assert BaseModel.read(tmp_path / "second").datasets == ("org/data",)

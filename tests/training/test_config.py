@@ -165,7 +165,7 @@ def test_a_model_brings_its_tokenizer_and_its_context() -> None:
             {"generation_kwargs": {"temperature": 0.5}},
             r"sets \['temperature'\], which have fields of",
         ),
-        ({"accelerator_config": {"split_batches": True}}, "which repeat or drop problems"),
+        ({"accelerator_config": {"split_batches": True}}, "problems are left out, or cannot be sent"),
         ({"max_generated_tokens": 9, "logging_strategy": "no"}, "and logging_strategy is no; set it to steps"),
         ({"report_to": ["wandb"]}, "report_to names 'wandb', which is not installed; pip install wandb"),
         ({"restore_callback_states_from_checkpoint": True}, "would replace our callbacks; remove it"),
@@ -200,6 +200,9 @@ def test_scaling_is_switched_as_in_trl_from_a_file_too(tmp_path: Path) -> None:
         )
         assert parse_recipe(["--config", str(file)], (E1Config,))[0].scale_rewards == meant
         assert config(scale_rewards=yaml.safe_load(written)).scale_rewards == meant
+    plateau = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "epoch", "save_strategy": "steps"}
+    assert config(**plateau).metric_for_best_model == "loss"  # by Transformers, for the rate alone
+    assert config(eval_budgets=["8+8"], num_generations_eval=7).num_generations_eval == 1  # of which there is no use
 
 
 def test_the_batch_of_an_evaluation_that_eval_budgets_replace_need_not_be_divisible() -> None:

@@ -92,10 +92,10 @@ def are_equal(gold: Forms, answer: Forms) -> bool:
     An inequality equals its interval, several inequalities the union of theirs, and `e^{i\pi/3}` is a number.
     """
     if gold and answer:
-        gold, answer = (
-            [_take_in_order(gold[0], answer[0]), *gold[1:]],
-            [_take_in_order(answer[0], gold[0]), *answer[1:]],
-        )
+        if points := _read_points(gold, answer[0]):
+            return any(_verify([each], answer) for each in points)
+        if points := _read_points(answer, gold[0]):
+            return any(_verify(gold, [each]) for each in points)
     if _verify(gold, answer):
         return True
     if not (gold and answer) or isinstance(gold[0], str) or isinstance(answer[0], str):
@@ -111,14 +111,23 @@ def _verify(gold: Forms, answer: Forms) -> bool:
     return verify(gold, answer, allow_set_relation_comp=True, timeout_seconds=None)
 
 
-def _take_in_order(form: Form, other: Form) -> Form:
-    """Return the values of `x=1, y=2` in the order of the names if the other form is a point, whose order counts."""
+def _read_points(forms: Forms, other: Form) -> list[sympy.Tuple]:
+    """Return the points that named values such as `x=1, y=2` may be, if the other form is a point without names.
+
+    Coordinates are in the order of their names, and also as written, unless the names are `x` and `y` or `a` and `b`.
+    """
+    form = forms[0]
     if not isinstance(form, sympy.FiniteSet) or not isinstance(other, (sympy.Tuple, sympy.Interval)):
-        return form
-    named = {each.lhs: each.rhs for each in form.args if isinstance(each, sympy.Eq) and isinstance(each.lhs, VARIABLE)}
-    if not 1 < len(named) == len(form.args):
-        return form
-    return sympy.Tuple(*(named[name] for name in sorted(named, key=str)))
+        return []
+    named = {str(each.lhs): each.rhs for each in form.args if isinstance(each, sympy.Eq) and each.lhs.is_Symbol}
+    if not 1 < len(named) == len(form.args) or other.has(sympy.Eq):
+        return []
+    text = str(forms[-1])
+    places = {name: re.search(rf"(?<![a-zA-Z]){re.escape(name)}\s*=", text) for name in named}
+    orders = [sorted(named)]
+    if not {*named} <= {"x", "y", "z"} and not {*named} <= {"a", "b", "c"}:
+        orders.append(sorted(named, key=lambda name: found.start() if (found := places[name]) else -1))
+    return [sympy.Tuple(*(named[name] for name in order)) for order in orders]
 
 
 def _united(form: sympy.Basic, other: sympy.Basic) -> sympy.Basic:

@@ -34,6 +34,7 @@ from e1_trl.answers.mathematics.golds import answer_of
 from e1_trl.answers.mathematics.numerals import has_quotient, only_numbers, terms, works_out
 from e1_trl.answers.mathematics.spellings import (
     E_NOTATION,
+    TEXT,
     differ_as_words,
     find_additions,
     join_thousands,
@@ -52,6 +53,7 @@ SCALE = re.compile(
 )
 ZEROS = {"thousand": 3, "million": 6, "billion": 9}
 COMMA = ", "
+NUMBERS = re.compile("[0-9]+")
 THOUSAND_COMMA = re.compile("(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 RANGE = re.compile(r"[<>]|\\[lg](?:eq?|t|eqslant)(?![a-zA-Z])|\\in\s*(?:\\left)?\s*[(\[]")  # `2 < x < 5` is not 2 or 5
 ALTERNATIVE = re.compile(r"\\text\s*\{\s*OR\s*\}")
@@ -181,7 +183,7 @@ def _compare(forms: Forms, text: str, reference: str) -> Outcome:
         whole = (read(reference, True), read(text, True))
         gold, forms = whole if all(map(is_read, whole)) else (gold, forms)
     named = is_read(forms) and (forms[0].rhs if isinstance(forms[0], sympy.Eq) else forms[0]) is sympy.S.Reals
-    if named and gold[0] == sympy.S.Reals:
+    if named and gold and gold[0] == sympy.S.Reals and not re.search(TEXT, text):
         return Outcome.CORRECT  # `\mathbb{R}` and `x\in\mathbb{R}`, which hold no number
     if not are_equal(gold, forms):
         return _compare_otherwise(text, reference)
@@ -226,7 +228,8 @@ def _compare_otherwise(text: str, reference: str) -> Outcome:
         return Outcome.CORRECT if asked == words(text) else Outcome.WRONG
     if COMMA in reference and (spaced := THOUSAND_COMMA.sub(COMMA, text)) != text:
         return _compare(read(spaced), spaced, reference)
-    if COMMA in text and (spaced := THOUSAND_COMMA.sub(COMMA, reference)) != reference:
+    spaced = THOUSAND_COMMA.sub(COMMA, reference)
+    if COMMA in text and NUMBERS.findall(text) == NUMBERS.findall(spaced) and not re.search(r"[=()\[]", text):
         return _compare(read(text), text, spaced)
     scaled = [SCALE.sub(lambda word: rf" \times 10^{{{ZEROS[word[1]]}}}", each) for each in (text, reference)]
     if (scaled[0] == text) != (scaled[1] == reference):

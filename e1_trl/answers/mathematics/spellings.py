@@ -25,13 +25,14 @@ LAST_WORDS = re.compile(
     rf"(?<=[a-zA-Z0-9)}}$])(?:\s|\\[,;: ])*{WORDS}(?:\s*(?:/|\\cdot|\\times|\\[,;: ])?\s*{WORDS})*$"
 )
 # Behind a number and at the end, where math-verify drops them, though they change it: `3\text{ squared}`.
-POWERS = "squared|cubed|factorial|halves|thirds"
+COUNT = "(?:a|an|one|two|three|four|five|six|seven|eight|nine|ten)"
 CHANGING = re.compile(
-    rf"(?<=[0-9}}])(?:\s|\\[,;: ])*"
-    rf"(?:{TEXT}\s*(?:and|or|not|plus|minus|over|divided|{POWERS})(?![a-zA-Z])[^{{}}0-9]*\}}|\s(?:{POWERS}))[\s$.]*$"
+    rf"(?<=[0-9}}])(?:\s|\\[,;: ])*(?:{TEXT}|\s)\s*(?:squared|cubed|factorial|halves|thirds"
+    rf"|or\s+(?:more|less|fewer|greater|higher|lower|above|below)|(?:plus|minus)\s+{COUNT}"
+    rf"|and\s+(?:{COUNT}\s+)?(?:half|halves|thirds?|quarters?|fourths?|fifths?|sixths?|eighths?|tenths?))[\s}}$.]*$"
 )
 CASES = re.compile(  # values that solve a system, and no function
-    r"\\begin\s*\{cases\}((?:\s*[a-zA-Z](?:_\{?\w+\}?)?\s*=(?:(?!\\end|\\\\)[^&=])+(?:\\\\\s*)?)+)\\end\s*\{cases\}"
+    r"\\begin\s*\{cases\}((?:\s*+[a-zA-Z](?:_\{?\w+\}?)?\s*=(?:(?!\\end|\\\\)[^&=])++(?:\\\\|(?=\\end)))+)\s*+\\end\s*\{cases\}"
 )
 ONE_WORD = re.compile(r"[^\\]*\\[a-z]+\s*\{(?:[^{}]|\{[^{}]*\})*\}")
 # Applied in this order.

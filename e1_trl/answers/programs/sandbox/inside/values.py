@@ -21,11 +21,11 @@ def plain(value: Any, tuples: bool = False) -> Any:
         return {"dict": [[plain(key, tuples), plain(item, tuples)] for key, item in value.items()]}
     if kind.__module__ == "numpy" and hasattr(value, "tolist"):
         return plain(value.tolist(), tuples)
-    if kind.__module__.startswith("sortedcontainers"):  # a SortedDict and a SortedKeyList, too
-        return plain((dict if issubclass(kind, dict) else set if kind.__name__ == "SortedSet" else list)(value), tuples)
     for base, items in VIEWS.items():  # a Counter is a dictionary; its own methods are not called
         if issubclass(kind, base):
             return plain(items(value), tuples)
+    if kind.__module__ in ("sortedcontainers.sortedlist", "sortedcontainers.sortedset"):
+        return plain(set(value) if kind.__name__ == "SortedSet" else list(value), tuples)
     raise TypeError(f"{kind.__name__} is no plain type")
 
 
