@@ -87,7 +87,7 @@ def test_an_adapter_that_cannot_be_merged_or_changes_the_reference_is_refused_by
         (config(), PromptTuningConfig(task_type="CAUSAL_LM"), "the adapter is PROMPT_TUNING with is_prompt_learning"),
         (config(), LoraConfig(layer_replication=[(0, 1), (0, 1)]), "the adapter is LORA with layer_replication"),
         (config(beta=0.1), LoraConfig(init_lora_weights="pissa"), "beta compares with a base, which .* pissa changes"),
-        (config(beta=0.1), LoraConfig(bias="lora_only"), "beta compares with a base that bias lora_only"),
+        (config(beta=0.1), LoraConfig(bias="lora_only"), "beta compares with a base, which bias lora_only"),
     ]
     for args, adapter, said in refused:
         with pytest.raises(UserError, match=f"^{said}"):
