@@ -67,7 +67,7 @@ CASES = {
             2, 1 → a=1, b=2 | \begin{cases} x=2 \\ y=3 \end{cases} → x=2, y=3 | (7,11) → q = 7, p = 11 |
             (2,3) → \begin{cases} x=2 \\ y=3 \end{cases} | \begin{cases} x=2, \\ y=3 \end{cases} → (2,3) |
             m=2, b=3 → (2,3) | \rho=2, \theta=3, \phi=1 → (2,3,1) | n=7, k=2 → (7,2) | r=3, h=5 → (3,5) |
-            (x=2, y=3) → x=2, y=3
+            (x=2, y=3) → x=2, y=3 | x_0=\frac{25}{13}, M=10 → \left( \frac{25}{13}, 10 \right)
         """,
         W: r"""
             (2,1) → x=1, y=2 | (7,11) → p = 11, q = 7 | y=1, x=2 → (1,2) | (1,3,2) → a=1,b=2,c=3 |

@@ -122,8 +122,8 @@ def _read_points(forms: Forms, other: Form) -> list[sympy.Tuple]:
     named = {str(each.lhs): each.rhs for each in form.args if isinstance(each, sympy.Eq) and each.lhs.is_Symbol}
     if not 1 < len(named) == len(form.args) or other.has(sympy.Eq):
         return []
-    text = str(forms[-1])
-    places = {name: re.search(rf"(?<![a-zA-Z]){re.escape(name)}\s*=", text) for name in named}
+    text = str(forms[-1]).lower()  # math-verify takes some capitals for small letters
+    places = {name: re.search(rf"(?<![a-z]){re.escape(name.lower())}\s*=", text) for name in named}
     orders = [sorted(named)]
     if not {*named} <= {"x", "y", "z"} and not {*named} <= {"a", "b", "c"}:
         orders.append(sorted(named, key=lambda name: found.start() if (found := places[name]) else -1))
