@@ -228,9 +228,9 @@ def _compare_otherwise(text: str, reference: str) -> Outcome:
         return Outcome.CORRECT if asked == words(text) else Outcome.WRONG
     if COMMA in reference and (spaced := THOUSAND_COMMA.sub(COMMA, text)) != text:
         return _compare(read(spaced), spaced, reference)
-    spaced = THOUSAND_COMMA.sub(COMMA, reference)
-    if COMMA in text and NUMBERS.findall(text) == NUMBERS.findall(spaced) and not re.search(r"[=()\[]", text):
-        return _compare(read(text), text, spaced)
+    if COMMA in text and (spaced := THOUSAND_COMMA.sub(COMMA, reference)) != reference:
+        if NUMBERS.findall(text) == NUMBERS.findall(spaced) and not re.search(r"[=()\[]", text):
+            return _compare(read(text), text, spaced)
     scaled = [SCALE.sub(lambda word: rf" \times 10^{{{ZEROS[word[1]]}}}", each) for each in (text, reference)]
     if (scaled[0] == text) != (scaled[1] == reference):
         return _compare(read(scaled[0]), *scaled)
