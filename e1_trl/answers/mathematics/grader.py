@@ -228,9 +228,10 @@ def _compare_otherwise(text: str, reference: str) -> Outcome:
         return Outcome.CORRECT if asked == words(text) else Outcome.WRONG
     if COMMA in reference and (spaced := THOUSAND_COMMA.sub(COMMA, text)) != text:
         return _compare(read(spaced), spaced, reference)
-    if COMMA in text and (spaced := THOUSAND_COMMA.sub(COMMA, reference)) != reference:
-        if NUMBERS.findall(text) == NUMBERS.findall(spaced) and not re.search(r"[=()\[]", text):
-            return _compare(read(text), text, spaced)
+    spaced = THOUSAND_COMMA.sub(COMMA, reference)
+    is_list = COMMA in text and not re.search(r"[=()\[]", text)
+    if is_list and spaced != reference and NUMBERS.findall(text) == NUMBERS.findall(spaced):
+        return _compare(read(text), text, spaced)
     scaled = [SCALE.sub(lambda word: rf" \times 10^{{{ZEROS[word[1]]}}}", each) for each in (text, reference)]
     if (scaled[0] == text) != (scaled[1] == reference):
         return _compare(read(scaled[0]), *scaled)
