@@ -151,3 +151,10 @@ def test_the_table_of_thoughts_is_read_back() -> None:
         f"{min(wrong):.0f} to {max(wrong):.0f}% of its thoughts have a wrong step (the base's: {ours[0]:.0f}%)" in page
     )
     assert f"{min(early):.0f} to {max(early):.0f}% close while an item could still be the best ({ours[1]:.0f}%)" in page
+    hasty = [float(counted[f"{name}-42"][1].split("%")[0]) for name in ("cosine", "kimi", "grpo_cut")]
+    assert (
+        f"{min(hasty):.0f} to {max(hasty):.0f}% of their thoughts close while an item could still be the best" in page
+    )
+    lost = [float(counted[f"{name}-42"][0].split("%")[0]) for name in ("mgpo", "s_grpo")]
+    assert f"In the end {lost[0]:.0f}% of MGPO's thoughts have a wrong step, and {lost[1]:.0f}% of S-GRPO's" in page
+    assert 0.3 < float(counted["e1_18-42"][1].split("%")[0]) / 100 < 0.36  # "a third of its thoughts close too early"

@@ -88,28 +88,54 @@ def quotes(results: Results) -> Iterator[str]:
     yield f"E1 at 18 tokens has {free['e1_18']:.1%} without one"
     yield f"falls from {fixed['area_at']['0.5']:.1%} after half of the tokens to {fixed['mean_accuracy']:.1%}"
     yield from without_forks(rows, found, small)
-    yield from more_to_gain(systems(rows, BEST_OF.name))
+    yield from more_to_gain(rows)
 
 
-def more_to_gain(found: dict[str, list[Row]]) -> Iterator[str]:
+def more_to_gain(rows: list[Row]) -> Iterator[str]:
     """Return quotes of what the rows of best_of say."""
+    found = systems(rows, BEST_OF.name)
     ends = {name: 100 * mean(own, "mean_accuracy") for name, own in found.items()}
     free = {name: 100 * mean(own, "unconstrained_accuracy") for name, own in found.items()}
+    halves = {name: fmean(row["area_at"]["0.5"] for row in found[name]) for name in ("e1", "mgpo", "s_grpo")}
+    early = {name: after_a_quarter(own) for name, own in found.items() if "base" not in name}
+    spread = 100 * max(max(own) - min(own) for own in map(accuracies, found.values()))
+    (widest,) = (name for name, own in found.items() if 100 * (max(accuracies(own)) - min(accuracies(own))) == spread)
+    yield f"Seeds lie up to {spread:.1f} points apart (`{widest}`)"
     gain, banned = (ends[name] - ends["base"] for name in ("e1", BANNED))
-    half = fmean(row["area_at"]["0.5"] for row in found["e1"])
     yield f"E1 gains {gain:.1f} points**, of which one banned token explains {banned / gain:.0%}"
-    yield f"After half of them E1 has {half:.1%}, and at the end {ends['e1']:.1f}%"
-    yield f"E1 loses {free['base'] - free['e1']:.1f} points** ({free['base']:.1f} to {free['e1']:.1f}%)"
+    yield f"After half of them E1 has {halves['e1']:.1%}, and at the end {ends['e1']:.1f}%"
     more = free[RANDOM] - free["e1"]
-    yield f"({ends[RANDOM]:.1f} and {ends['e1']:.1f}%), with {more:.1f} points more without a budget"
-    yield f"with the sum ({ends['forks']:.1f}%) or the mean ({ends['forks_mean']:.1f}%) of their advantages"
-    yield f"thinking, without forks, has {ends['rows_quarter']:.1f}%"
+    yield f"({ends[RANDOM]:.1f} and {ends['e1']:.1f}%), with {more:.1f} points more"
+    for name, words in (
+        ("forks_mean", "Forks with the mean end {:.1f} points ahead of them (p {:.2f} over both)"),
+        ("rows_quarter", "on the thinking, without forks, {:.1f} points (p {:.2f})"),
+    ):
+        yield words.format(ends[name] - ends[RANDOM], p_over_both(found, name, RANDOM))
+    first = 100 * found["rows_quarter"][0]["mean_accuracy"]
+    yield f"Its first seed was {first - ends[RANDOM]:.1f} points ahead"
+    yield f"behind, at {early['forks_mean']} and {early['rows_quarter']}, where random budgets have {early[RANDOM]}"
+    yield f"E1 loses {free['base'] - free['e1']:.1f} points** ({free['base']:.1f} to {free['e1']:.1f}%)"
+    yield f"E1 at 72 tokens is right on {free['e1_72']:.1f}% without a budget"
+    yield f"and on {ends['e1_72']:.1f}% over the budgets; at 18 tokens on {free['e1_18']:.1f}% and {ends['e1_18']:.1f}%"
     yield f"({free['anytime']:.1f}%), but has {ends['anytime']:.1f}% over the budgets"
-    early = {name: after_a_quarter(found[name]) for name in (RANDOM, "rows_decay")}
-    yield f"at first, {early['rows_decay']}"
-    yield f"where they have {early[RANDOM]} at 1e-4, but no better in the end ({ends['rows_decay']:.1f}%)"
-    best, worst = sorted((row["mean_accuracy"] for row in found["rows_decay"]), reverse=True)
-    yield f"one seed has {best:.1%}, the other {worst:.1%}"
+    yield f"is right on {free['lead']:.1f}% without a budget**, the most of all, and on {ends['lead']:.1f}%"
+    yield f"the cosine has {free['cosine']:.1f}%, Kimi's {free['kimi']:.1f}% and plain GRPO"
+    yield f"with a cut {free['grpo_cut']:.1f}%"
+    yield f"from {100 * halves['mgpo']:.1f} to {ends['mgpo']:.1f}% and from {100 * halves['s_grpo']:.1f} to"
+    yield f"to {ends['s_grpo']:.1f}% between half and all of the"
+    yield f"{early['rows_decay']} after a quarter of the tokens where they have {early[RANDOM]} at 1e-4"
+    best, worst = sorted(accuracies(found["rows_decay"]), reverse=True)
+    yield f"no better in the end ({ends['rows_decay']:.1f}%): one seed has {best:.1%}, the other {worst:.1%}"
+    fast, slow = (
+        [row for row in rows if place(row) == (BEST_OF.name, f"e1 at {rate}")] for rate in ("0.0002", "5e-05")
+    )
+    yield f"as fast at first, {after_a_quarter(fast)}, and ends at {mean(fast, 'mean_accuracy'):.1%}"
+    yield f"at 5e-5 it has {mean(slow, 'mean_accuracy'):.1%}"
+
+
+def accuracies(rows: list[Row]) -> list[float]:
+    """Return the mean accuracy of each seed."""
+    return [row["mean_accuracy"] for row in rows]
 
 
 def without_forks(rows: list[Row], found: dict[str, list[Row]], small: dict[str, list[Row]]) -> Iterator[str]:
