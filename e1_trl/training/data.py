@@ -99,7 +99,7 @@ def read_split(
     try:
         splits = get_dataset(mixture)
     except (*UNREADABLE, TypeError, AttributeError) as error:  # the last two: an entry that is no mapping
-        raise UserError(f"datasets: {error.__cause__ or error or 'one holds no row'}") from error
+        raise UserError(f"datasets: {str(error.__cause__ or error) or 'one holds no row'}") from error
     if split not in splits:
         raise UserError(f"the mixed datasets have no split {split!r}, only {', '.join(splits)}; set test_split_size")
     return make_problems(splits[split], f"the mixed datasets, split {split}", script_args, need_answers)

@@ -191,6 +191,7 @@ def test_trls_mixtures_and_its_datasets_with_a_gold_solution_are_read(
         ({"dataset_name": "a", "dataset_streaming": True}, {}, "so they cannot be streamed; unset streaming"),
         ({}, {"datasets": [{"path": "json"}], "streaming": True}, "so they cannot be streamed; unset streaming"),
         ({}, {"datasets": [{"path": "json", "data_files": "missing.jsonl"}]}, "datasets: .*missing.jsonl"),
+        ({}, {"datasets": [{"path": "json", "data_files": "/dev/null"}]}, "datasets: [^ ]"),
         ({}, {"datasets": ["missing"]}, "datasets: 'str' object has no attribute 'path'"),
         ({"dataset_name": "a", "eval_benchmark": "aime2024"}, {}, "eval_benchmark is aime2024, but nothing is eval"),
     ],

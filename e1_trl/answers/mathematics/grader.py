@@ -182,8 +182,8 @@ def _compare(forms: Forms, text: str, reference: str) -> Outcome:
     if not (unit and reference.rstrip(" $").endswith(unit[1])) and (VARIABLE_LAST.search(reference) or has_variables):
         whole = (read(reference, True), read(text, True))
         gold, forms = whole if all(map(is_read, whole)) else (gold, forms)
-    named = is_read(forms) and (forms[0].rhs if isinstance(forms[0], sympy.Eq) else forms[0]) is sympy.S.Reals
-    if named and gold and gold[0] == sympy.S.Reals and not re.search(TEXT, text):
+    says_all = is_read(forms) and (forms[0].rhs if isinstance(forms[0], sympy.Eq) else forms[0]) is sympy.S.Reals
+    if says_all and gold and gold[0] == sympy.S.Reals and not re.search(TEXT, text):
         return Outcome.CORRECT  # `\mathbb{R}` and `x\in\mathbb{R}`, which hold no number
     if not are_equal(gold, forms):
         return _compare_otherwise(text, reference)
