@@ -100,9 +100,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
         if self.restore_callback_states_from_checkpoint:
             raise UserError("restore_callback_states_from_checkpoint would replace our callbacks; remove it")
         if self.accelerator_config.split_batches or self.accelerator_config.dispatch_batches:
-            raise UserError(
-                "accelerator_config: prompts can be neither split nor dispatched; unset split_batches and dispatch_batches"
-            )
+            raise UserError("unset accelerator_config's split_batches and dispatch_batches, which prompts do not allow")
         if self.max_generated_tokens is not None and self.logging_strategy == IntervalStrategy.NO:
             raise UserError(
                 "max_generated_tokens is checked at logged steps, and logging_strategy is no; set it to steps"

@@ -93,7 +93,7 @@ def quotes(results: Results) -> Iterator[str]:
 
 def more_to_gain(rows: list[Row]) -> Iterator[str]:
     """Return quotes of what the rows of best_of say."""
-    found = systems(rows, BEST_OF.name)
+    found = of_several_seeds(rows)
     ends = {name: 100 * mean(own, "mean_accuracy") for name, own in found.items()}
     free = {name: 100 * mean(own, "unconstrained_accuracy") for name, own in found.items()}
     halves = {name: fmean(row["area_at"]["0.5"] for row in found[name]) for name in ("e1", "mgpo", "s_grpo")}
@@ -126,11 +126,27 @@ def more_to_gain(rows: list[Row]) -> Iterator[str]:
     yield f"{early['rows_decay']} after a quarter of the tokens where they have {early[RANDOM]} at 1e-4"
     best, worst = sorted(accuracies(found["rows_decay"]), reverse=True)
     yield f"no better in the end ({ends['rows_decay']:.1f}%): one seed has {best:.1%}, the other {worst:.1%}"
-    fast, slow = (
-        [row for row in rows if place(row) == (BEST_OF.name, f"e1 at {rate}")] for rate in ("0.0002", "5e-05")
-    )
-    yield f"as fast at first, {after_a_quarter(fast)}, and ends at {mean(fast, 'mean_accuracy'):.1%}"
-    yield f"at 5e-5 it has {mean(slow, 'mean_accuracy'):.1%}"
+    yield from other_rates(rows)
+
+
+def other_rates(rows: list[Row]) -> Iterator[str]:
+    """Return quotes of what best_of's systems have at other rates."""
+    at = {system: [row for row in rows if place(row) == (BEST_OF.name, system)] for _, system in map(place, rows)}
+    ends = {system: 100 * mean(own, "mean_accuracy") for system, own in at.items() if own}
+    fast, free = at["e1 at 0.0002"], mean(at[f"{RANDOM} at 0.0002"], "unconstrained_accuracy")
+    yield f"as fast at first, {after_a_quarter(fast)}, and ends at {ends['e1 at 0.0002']:.1f}%"
+    yield f"at 5e-5 it has {ends['e1 at 5e-05']:.1f}%"
+    yield f"random budgets end at {ends[f'{RANDOM} at 0.0002']:.1f}% at 2e-4, and are right on {free:.1%}"
+    yield f"at 5e-5 they end at {ends[f'{RANDOM} at 5e-05']:.1f}%"
+    seeds = [f"{100 * each:.1f}" for each in accuracies(sorted(at["forks_mean"], key=lambda row: row["seed"]))]
+    yield f"Forks with the mean have {', '.join(seeds[:-1])} and {seeds[-1]}% at 1e-4"
+    yield f"advantage {ends['rows_quarter at 5e-05']:.1f}% at 5e-5"
+
+
+def of_several_seeds(rows: list[Row]) -> dict[str, list[Row]]:
+    """Return best_of's rows by system; of random budgets those at E1's rate, which have several seeds."""
+    own = [row for row in rows if place(row) == (BEST_OF.name, RANDOM)]
+    return {**systems(rows, BEST_OF.name), RANDOM: own}
 
 
 def accuracies(rows: list[Row]) -> list[float]:

@@ -165,7 +165,7 @@ def test_a_model_brings_its_tokenizer_and_its_context() -> None:
             {"generation_kwargs": {"temperature": 0.5}},
             r"sets \['temperature'\], which have fields of",
         ),
-        ({"accelerator_config": {"split_batches": True}}, "can be neither split nor dispatched; unset split_b"),
+        ({"accelerator_config": {"split_batches": True}}, "split_batches and dispatch_batches, which prompts"),
         ({"max_generated_tokens": 9, "logging_strategy": "no"}, "and logging_strategy is no; set it to steps"),
         ({"report_to": ["wandb"]}, "report_to names 'wandb', which is not installed; pip install wandb"),
         ({"restore_callback_states_from_checkpoint": True}, "would replace our callbacks; remove it"),
