@@ -7,6 +7,7 @@ class's `GROUP` their heading. Imports nothing heavy: help is quick.
 import argparse
 import json
 import os
+import select
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,6 +30,14 @@ def run_command(name: str, command: Callable[[], None]) -> None:
     """Run a command; a `UserError` ends the process with one line, which begins with `name`, such as "e1 eval"."""
     try:
         command()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        lost = select.poll()
+        lost.register(sys.stdout, 0)
+        if not lost.poll(0):
+            raise  # another pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python flushes it once more
+        sys.exit(141)  # a shell's status for SIGPIPE: the reader has left, such as `head`
     except UserError as error:
         if is_debugging():
             raise

@@ -58,6 +58,19 @@ def test_ctrl_c_ends_a_command_without_a_traceback() -> None:
     assert raised.value.code == 130
 
 
+@pytest.mark.parametrize(("raises", "status", "said"), [("", 141, ""), ("raise BrokenPipeError", 1, "BrokenPipeError")])
+def test_a_reader_that_leaves_ends_a_command_quietly(raises: str, status: int, said: str) -> None:
+    """But another pipe that breaks is a bug, and keeps its traceback."""
+    code = f"from e1_trl.command_line import run_command\ndef command():\n print('a line')\n {raises}\n"
+    reads, writes = os.pipe()
+    if status == 141:
+        os.close(reads)  # as `head` does
+    command = [sys.executable, "-c", f"{code}run_command('e1 plan', command)"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, text=True, env=env)
+    assert (done.returncode, done.stderr.strip().rpartition("\n")[2]) == (status, said)
+
+
 def test_another_process_waits_for_the_first_to_say_what_is_wrong(tmp_path: Path) -> None:
     code = (
         "import e1_trl.command_line as line\nimport e1_trl.errors as errors\nline.OTHERS_WAIT = 0.5\n"

@@ -168,6 +168,7 @@ def memory(setup: Setup, card: int) -> Memory:
     sequences = setup.rollouts // setup.gpus * setup.tensor_parallel
     # In a checkpoint: the saved model, and under ZeRO-1 and ZeRO-2 DeepSpeed's own copy of the weights.
     copies = 2 if 0 < setup.zero < 3 else 1
+    whole = (copies * dtype + per_parameter) * trained
     return Memory(
         setup=setup,
         card=card,
@@ -183,7 +184,7 @@ def memory(setup: Setup, card: int) -> Memory:
         engine_weights=2 * parameters // setup.tensor_parallel,
         cache_needed=sequences * setup.context * model.kv_bytes // setup.tensor_parallel,
         host=optimizer * shards if setup.offload else 0,
-        checkpoint=(copies * dtype + per_parameter) * trained,
+        checkpoint=dtype * trained if setup.only_weights else whole,
         model=dtype * trained,
     )
 

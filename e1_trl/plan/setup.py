@@ -59,6 +59,7 @@ class Setup:
     served: bool  # vLLM has GPUs of its own, which the plan leaves out
     tensor_parallel: int
     checkpoints: int  # most on disk at once, including the one that is being written
+    only_weights: bool = False  # are in a checkpoint: no state of the optimizer
     passes: int | None = None  # `steps_per_generation`, if that sets the size of a generation
 
     @property
@@ -121,6 +122,7 @@ class Setup:
             served=fields["vllm_mode"] == "server",
             tensor_parallel=fields["vllm_tensor_parallel_size"],
             checkpoints=_checkpoints(fields),
+            only_weights=fields["save_only_model"],
             passes=None if fields["generation_batch_size"] else fields["steps_per_generation"],
         )
 

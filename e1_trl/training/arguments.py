@@ -16,10 +16,7 @@ VARLEN = "varlen"  # an `attn_implementation`: attention of packed rows by PyTor
 
 @dataclass
 class TrlFields:
-    """Fields of TRL with their defaults and limits, checked here because TRL checks them late, or divides by them.
-
-    `e1 plan` reads these without TRL.
-    """
+    """Fields of TRL that `e1 plan` reads without TRL, or whose limits TRL checks too late; with TRL's defaults."""
 
     attn_implementation: str | None = None
     beta: Annotated[float, Within(0)] = 0.0
@@ -41,6 +38,7 @@ class TrlFields:
     optim: Any = "adamw_torch_fused"
     per_device_train_batch_size: Count = 8
     save_steps: Positive = 500
+    save_only_model: bool = False
     save_strategy: Any = "steps"
     save_total_limit: int | None = None
     load_best_model_at_end: bool = False

@@ -484,6 +484,7 @@ DISKS = [
     ("E1-Math-1.5B", "zero2", {**LAST, "load_best_model_at_end": True}, 3 * 1.777e9 * 16 + 1.777e9 * 2),
     ("E1-Math-1.5B", "zero2", LAST, 2 * 1.777e9 * 16 + 1.777e9 * 2),
     ("E1-Math-1.5B", "zero2", {"save_strategy": "no"}, 1.777e9 * 2),
+    ("E1-Math-1.5B", "zero2", {"save_only_model": True}, 4 * 1.777e9 * 2 + 1.777e9 * 2),
 ]
 
 
