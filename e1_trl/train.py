@@ -34,7 +34,7 @@ from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import MEASURED, last_question
 from e1_trl.provenance import FILE as PROVENANCE
 from e1_trl.provenance import Provenance
-from e1_trl.training.advantages import make_advantage
+from e1_trl.training.advantages import DIVIDING, make_advantage
 from e1_trl.training.beforehand import check_advantage, check_precision
 from e1_trl.training.cards import write_cards
 from e1_trl.training.config import E1Config, ModelFacts
@@ -138,8 +138,8 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
     if recipe.advantage is None and all(isinstance(reward, Accuracy) for reward in recipe.rewards):
         # Spares every process from reading, at every step, columns that no reward needs.
         problems = problems.select_columns(["prompt", "answers", "key", MEASURED])
-    if recipe.advantage is None:
-        warn_of_scaling(recipe.rewards, args.scale_rewards, args.multi_objective_aggregation)
+    is_divided = args.scale_rewards == "group" and getattr(recipe.advantage, "func", None) in (None, *DIVIDING)
+    warn_of_scaling(recipe.rewards, args.multi_objective_aggregation, is_divided)
     with recipe.grader:
         trainer = E1Trainer(
             model=recipe.model.model_name_or_path,

@@ -13,6 +13,7 @@ from conftest import ROOT
 
 from e1_trl.cli import COMMANDS
 from e1_trl.errors import TROUBLESHOOTING
+from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.groups import Group, advantages_of
 from e1_trl.training.lengths import LENGTH_REWARDS
 from e1_trl.training.progress import ENDS
@@ -142,7 +143,8 @@ def test_the_reward_of_the_page_on_extending_rewards_short_thinking_that_closed(
 
 def test_the_advantage_of_the_page_on_extending_blames_no_thought_that_was_cut() -> None:
     patient = example("my_advantages")["patient"]
-    group = Group("", [True, False, False, None], [5, 8, 5, 5], [9] * 4, [True] * 4, [False] * 4, budgets=[8, 8, 8, 8])
+    ends = [ThinkingEnd.CLOSED, ThinkingEnd.FORCED, ThinkingEnd.CLOSED, ThinkingEnd.CLOSED]
+    group = Group("", [True, False, False, None], [5, 8, 8, 5], [9] * 4, [True] * 4, [False] * 4, ends=ends)
     rewards = [1.0, 0.0, 0.0, math.nan]
     found = advantages_of([group], rewards, partial(patient, wrong=0.1))
     assert found[0] == pytest.approx((1.1545, 1.1545), abs=1e-3) and found[3] == (0, 0)  # (1 - 1/3) / 0.57735

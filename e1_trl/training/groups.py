@@ -33,6 +33,7 @@ class Group:
         target: tokens that the prompt asks for, if it does.
         budgets: thinking budget of each, in tokens; `None` is unlimited.
         forks: rollouts that share a thought: rollout r is fork r % forks of thought r // forks.
+        ends: what ended the thinking of each.
     """
 
     key: str
@@ -44,6 +45,7 @@ class Group:
     target: int | None = None
     budgets: list[int | None] = field(default_factory=list)
     forks: int = 1
+    ends: list[ThinkingEnd] = field(default_factory=list)
 
     def graded(self) -> Iterator[tuple[int, bool | None]]:
         """Pair the tokens of each rollout with whether it is right."""
@@ -129,17 +131,17 @@ def reward_groups(
             look and repeats(row["completion_ids"]),
             row.get("target"),
             row["thinking_budget"],
+            row["thinking_end"],
         )
         for row in rows
     ]
     gathered = gather_object(own)
     groups = []
     for start in range(0, len(gathered), size):
-        keys, thinking, tokens, finished, repeated, targets, budgets = map(
-            list, zip(*gathered[start : start + size], strict=True)
-        )
+        columns = map(list, zip(*gathered[start : start + size], strict=True))
+        keys, thinking, tokens, finished, repeated, targets, budgets, ends = columns
         correct = [None if math.isnan(each) else bool(each) for each in known[start : start + size]]
-        groups.append(Group(keys[0], correct, thinking, tokens, finished, repeated, targets[0], budgets, forks))
+        groups.append(Group(keys[0], correct, thinking, tokens, finished, repeated, targets[0], budgets, forks, ends))
     for column, reward in of_groups.items():
         values = [value for group in groups for value in _checked(reward.of(group), group, type(reward).__name__)]
         scores[:, column] = torch.tensor([math.nan if value is None else value for value in values])

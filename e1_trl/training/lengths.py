@@ -15,6 +15,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from e1_trl.errors import UserError
+from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.groups import Group, GroupReward
 
 logger = logging.getLogger(__name__)
@@ -148,9 +149,8 @@ class Hapo(LengthReward):
     def remember(self, groups: Sequence[Group]) -> None:
         shortest = self.memory["problems"]
         for group in groups:
-            budgets = group.budgets or [None] * len(group.tokens)
-            for (n, correct), thinking, budget in zip(group.graded(), group.thinking, budgets, strict=True):
-                if correct and (budget is None or thinking < budget):  # what a budget cut is not the policy's length
+            for (n, correct), end in zip(group.graded(), group.ends, strict=True):
+                if correct and end != ThinkingEnd.FORCED:  # what a budget cut is not the policy's length
                     shortest[group.key] = max(min(n, shortest.get(group.key, n)), 1)
 
 
@@ -158,8 +158,9 @@ class LaserD(LengthReward):
     """LASER-D and, with `longer_wrong`, LASER-DE (arXiv 2505.15612): a target for each of three difficulties.
 
     A difficulty's target is the first length of `range(lowest, highest, step)` at which the share of its responses that
-    are right within that length, times a group's least right answers, reaches 1; else `highest`. The paper monitors 500
-    problems every 20 steps; here the last `window` generations that were trained on count.
+    are right within that length, times a group's least right answers, reaches 1; else `highest`, as for the middle
+    difficulty if groups have fewer than six rollouts. The paper monitors 500 problems every 20 steps; here the last
+    `window` generations that were trained on count.
     """
 
     def __init__(self, lowest: int, highest: int, step: int, window: int = 20, **terms: Any):
@@ -207,13 +208,13 @@ LENGTH_REWARDS: dict[str, Callable[..., LengthReward]] = {
 }
 
 
-def warn_of_scaling(rewards: Sequence[Any], scale_rewards: str, aggregation: str) -> None:
-    """Warn if TRL divides by the spread of a group, which cancels the weight of a length reward."""
+def warn_of_scaling(rewards: Sequence[Any], aggregation: str, is_divided: bool) -> None:
+    """Warn if a division by the spread of a reward or of a group's rewards cancels the weight of a length reward."""
     where = "" if aggregation == "normalize_then_sum" else " in groups that are all right or all wrong"
     weighs = any(isinstance(reward, GroupReward) and reward.weighs_length for reward in rewards)
-    if weighs and (not where or scale_rewards == "group"):
+    if weighs and (not where or is_divided):
         logger.warning(
-            "with multi_objective_aggregation %s and scale_rewards %s a length reward pushes equally hard at any "
-            "weight%s; sum_then_normalize with scale_rewards batch or none keeps the weight",
-            *(aggregation, scale_rewards, where),
+            "rewards are divided by their spread, so that a length reward pushes about equally hard at any weight%s; "
+            "sum_then_normalize with scale_rewards none keeps the weight, without advantage lead, mgpo or gfpo",
+            where,
         )

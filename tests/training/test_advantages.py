@@ -142,6 +142,8 @@ def asked(forks: int = 1, rollouts: int = 8, **own: Any) -> Any:
     usual: dict[str, Any] = {"loss_type": "dapo", "mask_truncated_completions": False}
     usual |= {"importance_sampling_level": "token", "vllm_importance_sampling_correction": True}
     usual |= {"vllm_importance_sampling_mode": "token_truncate", "off_policy_mask_threshold": None}
+    usual |= {"steps_per_generation": 2, "gradient_accumulation_steps": 2, "num_iterations": 1}
+    usual |= {"trained_close": "sampled", "top_entropy_quantile": 1.0}
     usual |= {"multi_objective_aggregation": "sum_then_normalize", "scale_rewards": "group", **own}
     return SimpleNamespace(budgets=SimpleNamespace(forks=forks), num_generations=rollouts, **usual)
 
@@ -198,6 +200,10 @@ def test_an_advantage_that_cannot_work_is_refused_in_one_line(spec: Any, message
         ("brpo", asked(4, loss_type="grpo"), 1, "^the advantage brpo is a sum over forks, which loss_type grpo weighs"),
         ("brpo", asked(4, mask_truncated_completions=True), 1, "over forks, which mask_truncated_completions weighs"),
         ("brpo", asked(4, vllm_importance_sampling_mode="sequence_mask"), 1, "vllm_importance_sampling_mode sequence_"),
+        ("brpo", asked(4, num_iterations=2), 1, "which a second step weighs .* one optimizer step per"),
+        ("brpo", asked(4, steps_per_generation=4), 1, "which a second step weighs"),
+        ("brpo", asked(4, trained_close="all"), 1, "which trained_close all weighs"),
+        ("brpo", asked(4, top_entropy_quantile=0.2), 1, "which top_entropy_quantile weighs"),
         (f"{__name__}.apart", asked(4, importance_sampling_level="sequence"), 1, "would average the two advantages of"),
         ({"name": "gfpo", "keep": 2}, asked(4), 1, "gfpo keeps the shortest rollouts, .* forks of the smallest"),
         ("s_grpo", asked(8), 2, "^the advantage s_grpo reads which answers are right, and no other reward"),
@@ -218,6 +224,11 @@ def test_the_functions_themselves_are_checked_as_recipes_are() -> None:
     for advantage, message in refused:
         with pytest.raises(UserError, match=message):
             check_advantage(asked(), advantage, [])
+
+
+def test_the_function_of_forks_is_checked_for_ratios_of_sequences_too() -> None:
+    with pytest.raises(UserError, match="which importance_sampling_level sequence weighs"):
+        check_advantage(asked(4, importance_sampling_level="sequence"), brpo, [ACCURACY])
 
 
 def test_advantages_of_a_part_alike_are_taken_with_ratios_of_sequences() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from e1_trl.answers.mathematics.grader import MathematicsGrader
+from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.groups import Group, GroupReward, reward_groups
 from e1_trl.training.named_rewards import format_reward
 from e1_trl.training.rewards import Accuracy, sees_all
@@ -56,9 +57,10 @@ def test_a_reward_of_groups_fills_in_its_own_column_by_what_accuracy_has_found()
     scores = torch.tensor([[0.5, 1.0, 0.0], [0.5, 1.0, 0.0], [0.5, math.nan, 0.0], [0.5, 1.0, 0.0]])
     reward_groups([format_reward, accuracy, shortest], scores, 1, rows(9, 8, 5, 6), 2, training=True)
     assert scores[:, 2].tolist() == [0.0, 1.0, 0.0, 1.0] and scores[:, 0].tolist() == [0.5] * 4
+    ends = [ThinkingEnd.CLOSED, ThinkingEnd.FORCED, ThinkingEnd.EOS, ThinkingEnd.TOTAL]
     assert seen == [
-        Group("0" * 16, [True, True], [8, 7], [9, 8], [True, False], [True, True], 5, [0, 10]),
-        Group("0" * 15 + "1", [None, True], [4, 5], [5, 6], [False, False], [False, True], 5, [20, 30]),
+        Group("0" * 16, [True, True], [8, 7], [9, 8], [True, False], [True, True], 5, [0, 10], 1, ends[:2]),
+        Group("0" * 15 + "1", [None, True], [4, 5], [5, 6], [False, False], [False, True], 5, [20, 30], 1, ends[2:]),
     ]
     unknown = torch.ones(4, 1)
     reward_groups([shortest], unknown, None, rows(9, 8, 9, 8), 2, training=True)

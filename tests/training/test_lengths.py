@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from e1_trl.answers.mathematics.grader import MathematicsGrader
+from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.advantages import grpo
 from e1_trl.training.groups import Group, repeats
 from e1_trl.training.lengths import Hapo, LaserD, LengthReward, difficulty, warn_of_scaling
@@ -18,7 +19,8 @@ RIGHT, WRONG = True, False
 def group(tokens: list[int], correct: list[bool | None], **fields: Any) -> Group:
     thinking = fields.pop("thinking", [each - 1 for each in tokens])
     flags = [fields.pop(name, [value] * len(tokens)) for name, value in (("finished", True), ("repeats", False))]
-    return Group("0" * 16, correct, thinking, tokens, *flags, **fields)
+    ends = fields.pop("ends", [ThinkingEnd.CLOSED] * len(tokens))
+    return Group("0" * 16, correct, thinking, tokens, *flags, ends=ends, **fields)
 
 
 def made(spec: str | dict[str, Any]) -> LengthReward:
@@ -85,7 +87,8 @@ def test_hapo_measures_by_the_shortest_right_response_of_the_problem_so_far() ->
     assert hapo.memory["problems"][first.key] == 200  # giving rewards changes nothing
     hapo.remember([second, group([50, 500], [WRONG, RIGHT])])
     assert hapo.memory["problems"][first.key] == 100
-    hapo.remember([group([5, 9], [RIGHT] * 2, thinking=[5, 8], budgets=[5, 9])])  # a budget cut the first
+    ends = [ThinkingEnd.FORCED, ThinkingEnd.CLOSED]
+    hapo.remember([group([5, 9], [RIGHT] * 2, thinking=[5, 9], budgets=[5, 9], ends=ends)])  # a budget cut the first
     assert hapo.memory["problems"][first.key] == 9
     hapo.remember([group([0], [RIGHT])])  # no thinking at all, where only that counts
     assert hapo.of(group([0, 1, 9], [RIGHT] * 3)) == pytest.approx([1.0, 0.0, -0.7])
@@ -166,11 +169,11 @@ def test_scaling_by_groups_takes_a_length_rewards_weight_and_is_warned_of(caplog
     light, heavy = (grpo(right, made({"name": "kimi", "weight": weight}).of(right)) for weight in (0.1, 10.0))
     assert light == pytest.approx(heavy, abs=1e-2)
     summed = "sum_then_normalize"
-    warn_of_scaling([made("kimi")], "group", summed)
-    assert "pushes equally hard at any weight" in caplog.text
+    warn_of_scaling([made("kimi")], summed, True)
+    assert "pushes about equally hard at any weight in groups that are all right" in caplog.text
     caplog.clear()
-    for rewards, scale in (([made("kimi")], "none"), ([made("kimi")], "batch"), ([repeats], "group")):
-        warn_of_scaling(rewards, scale, summed)
+    warn_of_scaling([made("kimi")], summed, False)
+    warn_of_scaling([repeats], summed, True)
     assert not caplog.text
-    warn_of_scaling([made("kimi")], "none", "normalize_then_sum")  # which does not read scale_rewards
-    assert "pushes equally hard at any weight; sum_then_normalize" in caplog.text
+    warn_of_scaling([made("kimi")], "normalize_then_sum", False)  # which does not read scale_rewards
+    assert "pushes about equally hard at any weight; sum_then_normalize" in caplog.text
