@@ -89,7 +89,7 @@ class Budget:
         room -= prompt
         if room < (most or 0):
             left = prompt + room - (most or 0)
-            remedy = f"set max_prompt_length to {left} or less" if left > 0 else "lower the budget"
+            remedy = "lower the budget" + f", or set max_prompt_length to {left} or less" * (left > 0)
             forced = close.forced_after(self.thinking)
             raise UserError(
                 f"a prompt of {prompt} tokens with budget {self} and {forced} forced tokens does not fit "

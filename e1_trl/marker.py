@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from e1_trl.errors import UserError
@@ -30,6 +31,7 @@ OPENERS = {
     "◁/think▷": "◁think▷",  # Kimi-VL
     MARKER: "<think>",
 }
+TURN = 8  # characters in which a prompt ends, enough to find that place in another one
 BLANKS = 16  # bytes of white space that may follow a close in a prompt
 
 
@@ -55,6 +57,7 @@ class Marker:
         opener_ids: token ids of the opener.
         empty_ids: token ids that are forced at a thinking budget of 0 if the prompt has not opened the thinking: the
             opener, the template's text between the opener and the marker of an empty thinking, and `forced_ids`.
+        added: texts of added tokens, some of which end a turn.
         decode: turns token ids into text, special tokens included. Without it every prompt counts as `NOTHING`.
     """
 
@@ -65,6 +68,7 @@ class Marker:
     opener: str = ""
     opener_ids: tuple[int, ...] = ()
     empty_ids: tuple[int, ...] = ()
+    added: tuple[str, ...] = field(default=(), compare=False, repr=False)
     decode: Callable[..., str] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
@@ -94,6 +98,7 @@ class Marker:
             opener=opener,
             opener_ids=tuple(tokenizer.encode(opener, add_special_tokens=False)),
             empty_ids=(*opening, *forced_ids) if close_tokens else (),
+            added=tuple(filter(str.strip, tokenizer.get_added_vocab())),
             decode=tokenizer.decode,
         )
 
@@ -109,7 +114,10 @@ class Marker:
         if not self.opener or (len(self.opener_ids) == 1 and self.opener_ids[0] not in prompt_ids):
             return PromptState.NOTHING
         whole = self.decode(list(prompt_ids), skip_special_tokens=False)
-        return PromptState.OPENED if whole.rfind(self.opener.rstrip()) > whole.rfind(self.text) else PromptState.NOTHING
+        _, opener, after = whole.rpartition(self.opener.rstrip())
+        # A question may name the opener; its turn ends in an added token.
+        is_open = opener and not any(text in after for text in (self.text, *self.added))
+        return PromptState.OPENED if is_open else PromptState.NOTHING
 
     def check(self, ends: Collection[int]) -> None:
         """Check that the marker holds no end-of-sequence token, with which no thinking would ever be closed.
@@ -148,12 +156,19 @@ def find_marker(tokenizer: "PreTrainedTokenizerBase") -> str:
 
 
 def _find_opening(tokenizer: "PreTrainedTokenizerBase", opener: str, marker: str) -> str:
-    """Return the template's text from the opener to the marker of an empty thinking; if it has none, the opener."""
+    """Return the template's text before the marker of an empty thinking, else the opener.
+
+    It begins where a prompt that asks for thinking ends or, if that has opened the thinking, with the opener.
+    """
     from jinja2 import TemplateError
 
-    head = ""
-    options = {"add_generation_prompt": True, "tokenize": False, "enable_thinking": False}
+    prompts: list[str] = []
+    ask = partial(tokenizer.apply_chat_template, [{"role": "user", "content": "?"}], add_generation_prompt=True)
     with suppress(TemplateError, ValueError, TypeError):  # a template may refuse the argument, and there may be none
-        closed = str(tokenizer.apply_chat_template([{"role": "user", "content": "?"}], **options)).rstrip()
-        head = closed.removesuffix(marker) if closed.endswith(marker) else ""
-    return opener + head.rpartition(opener)[2] if opener and opener in head else opener
+        prompts = [str(ask(tokenize=False, enable_thinking=thinks)) for thinks in (True, False)]
+    closed = prompts[-1].rstrip() if prompts else ""
+    head = closed.removesuffix(marker)
+    if not opener or opener not in head or head == closed:
+        return opener
+    rest = head.rpartition(prompts[0][-TURN:])[2]
+    return rest if opener in rest else opener + head.rpartition(opener)[2]

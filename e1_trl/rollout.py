@@ -32,6 +32,7 @@ class ThinkingEnd(StrEnum):
     EOS = "eos"
     TOTAL = "total"  # naive truncation or a total budget: the thinking was cut and not closed
     PROMPT = "prompt"  # there was none: the prompt had already closed it
+    NONE = "none"  # there was none: the model answered at once (only in evaluation)
 
 
 MANY_EOS = 0.2  # share of completions; models that know how to end their thinking stay below

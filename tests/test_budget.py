@@ -52,7 +52,7 @@ def test_prompt_thinking_forced_close_and_solution_fit_the_context_or_are_refuse
             prompt + (budget.completion_tokens(forced) or (budget.thinking or 0) + forced + (budget.solution or 1))
             > context
         )
-        if shorter := re.search(r"set max_prompt_length to (\d+) or less$", str(error)):
+        if shorter := re.search(r"lower the budget, or set max_prompt_length to (\d+) or less$", str(error)):
             budget.thinking_limit(int(shorter[1]), close)
             with pytest.raises(ValueError, match="does not fit"):
                 budget.thinking_limit(int(shorter[1]) + 1, close)

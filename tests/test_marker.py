@@ -86,6 +86,18 @@ def _begins_as_its_prompt_says(prompt: list[int], marker: Marker, state: PromptS
     assert completion.forced_tokens == completion.close_tokens == len(forced)
 
 
+def test_a_question_that_names_the_opener_opens_nothing() -> None:
+    tokenizer = make_bytes_tokenizer(read_template("qwen3"), (THINK, "<think>", "<|im_end|>"))
+    marker = Marker.from_tokenizer(tokenizer)
+    asked = [
+        {"role": "system", "content": "Think inside <think> tags."},
+        {"role": "user", "content": "What is <think>?"},
+    ]
+    prompt = tokenize(tokenizer, asked, {})
+    assert marker.state_of(prompt) is NOTHING
+    assert marker.state_of([*prompt, *tokenizer.encode("<think>\nOkay, ", add_special_tokens=False)]) is OPENED
+
+
 @pytest.mark.parametrize("name", sorted(WITHOUT))
 def test_a_template_of_a_model_that_does_not_think_leaves_the_marker_to_the_vocabulary_or_the_user(name: str) -> None:
     with pytest.raises(UserError, match=r"name no known end of the thinking .*set `marker`.*may be one of </thought>"):
@@ -110,8 +122,8 @@ def test_an_evaluation_takes_the_usual_marker_of_a_model_that_names_none(caplog:
 
 
 def test_an_empty_thinking_is_forced_as_the_template_writes_it() -> None:
-    """Qwen3 was trained on an empty thinking with a blank line in it, GLM on one with nothing in it."""
-    for name, written in (("qwen3", "<think>\n\n"), ("glm4moe", "<think>"), ("gptoss", OPENERS[FINAL])):
+    """Qwen3 was trained on an empty thinking with a blank line in it, GLM on one with nothing in it, on a new line."""
+    for name, written in (("qwen3", "<think>\n\n"), ("glm4moe", "\n<think>"), ("gptoss", OPENERS[FINAL])):
         tokenizer = make_bytes_tokenizer(read_template(name))
         marker = Marker.from_tokenizer(tokenizer)
         assert tokenizer.decode(list(marker.opener_ids)) == OPENERS[marker.text]

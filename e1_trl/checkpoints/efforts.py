@@ -7,6 +7,7 @@ from typing import Any
 
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import Effort
+from e1_trl.problems.prompts import SWITCHES
 
 LEVELS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 SHARES = {"low": 0.25, "medium": 1.0, "high": 4.0}  # of the default thinking budget
@@ -23,7 +24,7 @@ def template_arguments(template: str, word: str) -> dict[str, Any]:
     """Return the arguments of a chat template for a level, by the variables that the template contains.
 
     gpt-oss and Qwen3.8 read `reasoning_effort`, and a template may name the levels that it takes; Nemotron has flags
-    for two levels; `enable_thinking`, of Qwen3 and others, switches the thinking off.
+    for two levels; `enable_thinking`, of Qwen3 and others, and `thinking`, of DeepSeek V3.1, switch the thinking.
     """
     told: dict[str, Any] = {}
     if "reasoning_effort" in template:
@@ -34,9 +35,7 @@ def template_arguments(template: str, word: str) -> dict[str, Any]:
     for level in ("low", "medium"):
         if f"{level}_effort" in template:
             told[f"{level}_effort"] = word != "none" and nearest_level(word, SHARES) == level
-    if "enable_thinking" in template:
-        told["enable_thinking"] = word != "none"
-    return told
+    return told | {name: word != "none" for name in SWITCHES if re.search(rf"(?<![.\w'\"]){name}\b", template)}
 
 
 def make_efforts(named: Mapping[str, Effort], default: Budget, template: str, most: int) -> dict[str, Effort]:

@@ -146,8 +146,9 @@ def request_parameters(request: Request, marker: Marker, sampling: SamplingSetti
     if request.stop_at_marker and len(marker.ids) == 1:
         parameters["stop_token_ids"] = [marker.ids[0]]
     elif request.stop_at_marker:
-        # A part of the marker may be a special token, which the detokenizer would otherwise skip.
-        parameters |= {"skip_special_tokens": False, "stop": [marker.text]}
+        # A part of the marker may be a special token, which the detokenizer would otherwise skip; with a tokenizer in
+        # Python it would also set added tokens apart by spaces.
+        parameters |= {"skip_special_tokens": False, "spaces_between_special_tokens": False, "stop": [marker.text]}
     return parameters
 
 

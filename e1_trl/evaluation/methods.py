@@ -14,11 +14,12 @@ from e1_trl.arguments import Natural, find, option
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.errors import UserError
 from e1_trl.marker import Marker, PromptState
-from e1_trl.rollout import Completion, Rollout, Segment, Stop
+from e1_trl.rollout import Completion, Rollout, Segment, Stop, ThinkingEnd
 from e1_trl.tree import Coroutine, Phase, Tree
 
 logger = logging.getLogger(__name__)
 
+BEGINNING = 32  # tokens of a completion in which its opener, if any, stands
 S1_RELEASED_SOLUTION = 20  # tokens; what the published s1 baseline was given to answer
 
 
@@ -44,6 +45,8 @@ class Cell:
 
     def __post_init__(self) -> None:
         find_method(self.method)
+        if self.budget.total is not None:
+            raise UserError(f"{self.method} keeps the budget {self.budget}; a method's budget has no total")
 
     def __str__(self) -> str:
         return f"{self.method} {self.budget}"
@@ -95,8 +98,23 @@ Answer = Callable[[Tree[Cell], Question, Setting], Coroutine[Completion]]
 
 
 def separate(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Completion]:
-    """Keep separate budgets for thinking and solution (arXiv 2505.05315, section 3.1), as training does."""
-    return (yield from tree.drive(Rollout(question.prompt_ids, question.budget, setting.close)))
+    """Keep separate budgets for thinking and solution (arXiv 2505.05315, section 3.1), as training does.
+
+    But an answer without any thinking is a solution here; in training it is a thought that ended in EOS.
+    """
+    completion = yield from tree.drive(Rollout(question.prompt_ids, question.budget, setting.close))
+    if completion.thinking_end is not ThinkingEnd.EOS or not _answers_at_once(completion, question, setting):
+        return completion
+    tokens = completion.thinking_tokens
+    return replace(completion, thinking_end=ThinkingEnd.NONE, thinking_tokens=0, solution_tokens=tokens)
+
+
+def _answers_at_once(completion: Completion, question: Question, setting: Setting) -> bool:
+    """Return whether neither the prompt nor the model opened a thinking."""
+    marker = setting.close.marker
+    begins = setting.decode(completion.token_ids[:BEGINNING].tolist()).lstrip()
+    is_open = marker.state_of(question.prompt_ids) is not PromptState.NOTHING
+    return bool(marker.opener) and not is_open and not begins.startswith(marker.opener.strip())
 
 
 def _solve(
@@ -126,6 +144,8 @@ def s1(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Comp
         return (yield from separate(tree, question, setting))
     limit = question.budget.thinking_limit(len(prompt_ids), setting.close)
     thinking = yield from tree.sample(prompt_ids, Phase.THINKING, limit)
+    if thinking.stop is Stop.EOS:
+        return (yield from separate(tree, question, setting))
     for _ in range(setting.options.s1_waits):
         if thinking.stop is not Stop.MARKER:
             break

@@ -28,7 +28,7 @@ from e1_trl.evaluation.thinking import Thinking
 from e1_trl.marker import Marker, PromptState
 from e1_trl.problems.benchmarks import BENCHMARKS, Benchmark, find_benchmark
 from e1_trl.problems.load import compose, load_benchmark, load_problems
-from e1_trl.problems.prompts import Prompt, tokenize
+from e1_trl.problems.prompts import Prompt, explain_unthinking, tokenize
 from e1_trl.problems.selection import explain_loss
 from e1_trl.provenance import installed_versions
 from e1_trl.report.conditions import Conditions
@@ -73,8 +73,13 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     plan = _make_plan(arguments, setting, problems, cells)
     if lost := explain_loss(tokenizer, problems[0].prompt, problems[0].prompts[""]):
         logger.warning("%s; --instruction replaces the text after each problem", lost)
+    told = json_object("chat_template_kwargs", arguments.chat_template_kwargs)
+    if unthinking := explain_unthinking(tokenizer, setting.close.marker, problems[0].prompt, told):
+        logger.warning("the model may only answer: %s", unthinking)
     vocabulary = digest(json.dumps(sorted(tokenizer.get_vocab().items())))
-    compared = {"dataset": data, "vocabulary": vocabulary, "marker": list(setting.close.marker.ids)}
+    prompts = digest(json.dumps([problem.prompts[""] for problem in problems]))
+    marker = setting.close.marker
+    compared = {"dataset": data, "vocabulary": vocabulary, "marker": list(marker.ids), "prompts": prompts}
     thinking = None
     if arguments.thinking_from is not None:
         thinking = Thinking.read(arguments.thinking_from, compared)
@@ -85,7 +90,7 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
         **compared,
         "date": day,
         "model": model.name,
-        "forced_text": list(setting.close.marker.forced_ids),
+        "forced_text": list(marker.forced_ids),
         "s1": [list(setting.s1_marker.forced_ids), list(setting.wait_ids)],
         "sampling": {name: value for name, value in asdict(model.sampling).items() if name != "logit_bias"},
         "seed": arguments.seed,
@@ -232,12 +237,12 @@ def _make_plan(
     short = [each for each in problems if not 0 < arguments.max_prompt_length < len(each.prompts[""])]
     if not any(problem.index < count for problem in short):
         raise UserError(f"the first {count} prompts are all longer than max_prompt_length")
+    told = next((cell.method for cell in cells if cell.request and isinstance(short[0].prompt, str)), None)
+    if told and setting.close.marker.state_of(short[0].prompts[""]) is not PromptState.NOTHING:
+        raise UserError(f"{told} asks for a length behind a problem, but the prompts are texts in which thinking began")
     closed = sum(setting.close.marker.state_of(each.prompts[""]) is PromptState.CLOSED for each in short)
     if closed:
-        logger.warning(
-            "%d of %d prompts have closed the thinking: the model only answers; chat_template_kwargs may open it",
-            *(closed, len(short)),
-        )
+        logger.warning("%d of %d prompts have closed the thinking: the model only answers", *(closed, len(short)))
     if long := len(problems) - len(short):
         logger.warning("left out %d of %d prompts: longer than max_prompt_length", long, len(problems))
     plan = SamplingPlan(short, goals, setting, arguments.independent, {})
@@ -270,7 +275,7 @@ def _describe(
         "dataset": compared["dataset"],
         "vocabulary": compared["vocabulary"],
         "problems": len(problems),
-        "prompts": digest(json.dumps([problem.prompts[""] for problem in problems])),
+        "prompts": compared["prompts"],
         "local": arguments.benchmark not in BENCHMARKS or arguments.local_benchmarks is not None,
         "chat_template": digest(str(tokenizer.chat_template)),
         "chat_template_kwargs": json_object("chat_template_kwargs", arguments.chat_template_kwargs),

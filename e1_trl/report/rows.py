@@ -36,8 +36,8 @@ class Row(Point):
     too long for `max_prompt_length`; `response_limit` is the longest completion under an unlimited budget, `None` where
     the context is the limit. Ratios and shares are of all answers:
 
-    - `closed_ratio`, `forced_ratio`, `eos_ratio`, `total_ratio` and `prompt_ratio` (the prompt had closed it) say how
-      the thinking ended, and add up to 1;
+    - `closed_ratio`, `forced_ratio`, `eos_ratio`, `total_ratio`, `prompt_ratio` (the prompt had closed it) and
+      `none_ratio` (none began) say how the thinking ended, and add up to 1;
     - `accuracy`, `wrong`, `unevaluated`, `unparseable`, `unanswered` and, for programs, `faults` add up to 1;
     - `truncated_ratio`: a budget ran out before the end; `unboxed`: read without a box, after s1's forced text;
       `worked_in_box`: the box has arithmetic in front of an equals sign (`works_out`).
@@ -71,6 +71,7 @@ class Row(Point):
     faults: dict[str, float] = field(default_factory=dict)
     worked_in_box: float = 0.0
     prompt_ratio: float = 0.0
+    none_ratio: float = 0.0
     ungraded: float = 0.0
 
 

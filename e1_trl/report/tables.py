@@ -101,6 +101,8 @@ def accuracies(rows: Sequence[Row]) -> Table:
     ]
     if any(row.prompt_ratio for row in rows):
         columns.append(("closed by the prompt", lambda row: f"{row.prompt_ratio:.0%}"))
+    if any(row.none_ratio for row in rows):
+        columns.append(("without thinking", lambda row: f"{row.none_ratio:.0%}"))
     if any(row.left_out for row in rows):
         columns.append(("left out", lambda row: str(row.left_out)))
     return _table("Accuracy", "", rows, columns)

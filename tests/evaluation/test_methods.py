@@ -1,6 +1,6 @@
 """What each method is, by its record; the coroutines themselves are tested with the tree."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -148,6 +148,37 @@ def test_s1_puts_its_wait_in_place_of_all_tokens_of_a_marker() -> None:
         return Segment([3, EOS], Stop.EOS) if prompt_ids[-1] == 12 else Segment([4, *texts], Stop.MARKER)
 
     assert answer(Cell("s1", Budget(20, 4)), closes, setting=setting)[0] == [4, 5, 4, 5, 4, *texts, 3, EOS]
+
+
+@pytest.mark.parametrize("method", ["separate", "truncation", "unconstrained", "s1", "l1_max"])
+@pytest.mark.parametrize(
+    ("prompt", "sampled", "end"),
+    [
+        ("assistant:", "The sum is 4.", ThinkingEnd.NONE),
+        ("assistant:", "\n<think>4?", ThinkingEnd.EOS),
+        ("assistant:<think>", "The sum is 4.", ThinkingEnd.EOS),
+    ],
+)
+def test_an_answer_without_thinking_is_a_solution(method: str, prompt: str, sampled: str, end: ThinkingEnd) -> None:
+    def decode(ids: Sequence[int], **_: Any) -> str:
+        return "".join(map(chr, ids))
+
+    marker = Marker("</think>", (CLOSE,), (CLOSE,), close_tokens=1, opener="<think>", decode=decode)
+    close = ThinkingClose(marker, context=100)
+    setting = replace(SETTING, close=close, s1_marker=marker, decode=decode)
+    cell = Cell(method, METHODS[method].keeps(Budget(20, 4)) or Budget(20, 4))
+    tree: Tree[Cell] = Tree(0, 0, marker, decode)
+    tree.start(cell, METHODS[method].complete(tree, Question([*map(ord, prompt)], cell.budget), setting))
+    (((_, branch), _),) = tree.requests()
+    tree.receive(branch, Segment([*map(ord, sampled)], Stop.EOS))
+    completion = tree.completions[cell]
+    assert completion.thinking_end is end and completion.solution_tokens == len(sampled) * (end is ThinkingEnd.NONE)
+    assert decode(completion.graded_ids) == sampled * (end is ThinkingEnd.NONE)
+
+
+def test_a_method_that_keeps_a_total_is_refused() -> None:
+    with pytest.raises(UserError, match=r"separate keeps the budget 8\+4/10; a method's budget has no total"):
+        Cell("separate", Budget(8, 4, total=10))
 
 
 def test_truncation_makes_nothing_of_an_unfinished_thought() -> None:

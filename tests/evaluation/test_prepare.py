@@ -66,9 +66,13 @@ def test_what_cannot_work_is_refused_before_a_model_is_loaded(
     (model / "chat_template.jinja").unlink()
     nano = ("--dataset_name", nano_data)
     long = ("--dataset_name", long_data, "--dataset_split", "train")
+    raw = tmp_path / "raw.jsonl"
+    raw.write_text(json.dumps({"prompt": "<|user|>a?<|assistant|><think>", "answer": "1"}) + "\n")
+    texts = ("--dataset_name", raw, "--dataset_split", "train", "--methods")
     refused = [
         ("^a prompt of .* does not fit the context", (*nano, "--budgets", "2000+16")),
         ("^no answer from http://127.0.0.1:9/v1", (*nano, "--base_url", "http://127.0.0.1:9/v1")),
+        ("l1_max asks for a length behind a problem, but the prompts are texts", (*texts, "separate", "l1_max")),
         ("needs thinking_from", ("--dataset_name", tmp_path / "none", "--methods", "mixed")),
         ("thinking_from needs --methods mixed alone", (*nano, "--thinking_from", tmp_path)),
         ("name either a benchmark or a dataset_name", (*nano, "--benchmark", "amc")),

@@ -41,7 +41,7 @@ def test_the_shares_of_all_outcomes_and_ends_add_up_to_one(grader: str) -> None:
         row = row_of(table)
         shares = [row.accuracy, row.wrong, row.unevaluated, row.unparseable, row.unanswered, *row.faults.values()]
         assert sum(shares) == pytest.approx(1)
-        ratios = (row.closed_ratio, row.forced_ratio, row.eos_ratio, row.total_ratio, row.prompt_ratio)
+        ratios = [getattr(row, f"{end}_ratio") for end in ends]
         assert sum(ratios) == pytest.approx(1) and row.prompt_ratio == (table["thinking_end"] == "prompt").mean()
         assert row.accuracy == (table["outcome"] == "correct").mean()
         if grader == "programs":
