@@ -30,7 +30,7 @@ from e1_trl.command_line import run_command
 from e1_trl.provenance import Provenance
 from e1_trl.report import samples
 from experiments.pretraining import SEED
-from experiments.systems.__main__ import evaluate
+from experiments.systems.commands import evaluate
 from experiments.systems.document import NOISE, TRIAL
 from experiments.systems.measure import FORCED_CLOSE, FREE
 from experiments.systems.miniatures import MINIATURES, Miniature

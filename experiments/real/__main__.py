@@ -18,7 +18,7 @@ from experiments.pretraining import SEED
 from experiments.real.make_base import BASE, EVALUATION, TAUGHT, make_data, make_model, merge, train
 from experiments.real.measure import E1, measured
 from experiments.real.problems import SAME_STORY, read_split
-from experiments.systems.__main__ import e1
+from experiments.systems.commands import e1
 
 RUNS, ROWS = Path("runs/real"), Path("docs/results/real.json")
 BASE_SEEDS = {1: SEED, 2: SEED + 100}

@@ -29,7 +29,7 @@ from e1_trl.recipes import fields_of
 from experiments import pretraining
 from experiments.pretraining import SEED, last_checkpoint
 from experiments.real.problems import Problem, read_split
-from experiments.systems.__main__ import e1
+from experiments.systems.commands import e1
 
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 MARKER = "</think>"

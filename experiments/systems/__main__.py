@@ -12,7 +12,6 @@ import fcntl
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,12 +22,14 @@ from e1_trl.command_line import run_command
 from e1_trl.errors import UserError
 from e1_trl.recipes import fields_of, read_mapping
 from e1_trl.training.budgets import Schedule
-from e1_trl.training.callbacks import generated_tokens
 from experiments.pretraining import SEED
+from experiments.systems.averages import measure_average
+from experiments.systems.commands import checkpoint_at, e1, evaluate
 from experiments.systems.document import ROWS, publish, read
 from experiments.systems.measure import (
     ANSWER_TOKENS,
     AT_RATE,
+    AVERAGED,
     BANNED,
     CUT,
     FIRST,
@@ -52,21 +53,6 @@ SHARED = (
     *("model_name_or_path", "dataset_name", "instruction", "max_generated_tokens", "learning_rate"),
     *("per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations", "seed"),
 )
-
-
-def e1(*words: object) -> None:
-    """Run a command of the package.
-
-    Raises:
-        CalledProcessError: it failed, and has said why.
-    """
-    subprocess.run([sys.executable, "-m", "e1_trl.cli", *map(str, words)], check=True)
-
-
-def evaluate(miniature: Miniature, model: Path, folder: Path, *words: object) -> Path:
-    """Ask a model what the evaluation's file says, but for `words`; returns the folder."""
-    e1("eval", "--config", miniature.folder / "evaluation.yaml", "--model", model, "--output", folder, *words)
-    return folder
 
 
 def in_place(recipe: Path, miniature: Miniature) -> dict[str, object]:
@@ -114,16 +100,7 @@ def asked(miniature: Miniature, recipe: Path, model: Path, folder: Path, *split:
     return folders
 
 
-def checkpoint_at(model: Path, share: float, rollouts: int) -> Path:
-    """The first checkpoint of a training that has generated this share of the training's tokens."""
-    log = json.loads((model / "trainer_state.json").read_text())["log_history"]
-    enough = share * generated_tokens(log, rollouts)
-    steps = sorted(int(folder.name.rpartition("-")[2]) for folder in model.glob("checkpoint-*"))
-    upto = {step: [entry for entry in log if entry["step"] <= step] for step in steps}
-    return model / f"checkpoint-{next(step for step in steps if generated_tokens(upto[step], rollouts) >= enough)}"
-
-
-def run(miniature: Miniature, recipe: Path, seed: int, rate: str | None = None) -> list[Row]:
+def run(miniature: Miniature, recipe: Path, seed: int, rate: str | None = None, averages: bool = False) -> list[Row]:
     """Train a recipe and measure what it has made: a row, or two where prompts can ask for a length.
 
     Args:
@@ -131,6 +108,7 @@ def run(miniature: Miniature, recipe: Path, seed: int, rate: str | None = None) 
         recipe: its file.
         seed: of the training.
         rate: learning rate in place of the recipe's.
+        averages: also make a row of the mean of its weights.
 
     Raises:
         CalledProcessError: a command failed, and has said why.
@@ -158,6 +136,8 @@ def run(miniature: Miniature, recipe: Path, seed: int, rate: str | None = None) 
         raise UserError(f"{recipe}: the training ended after {generated} tokens, before {least}")
     if own:
         rows = [measured(miniature, name, seed, model, test, validation, own, chosen), *rows]
+    if averages:
+        rows.append(measure_average(miniature, name, seed, model, folder / "mean"))
     for checkpoint in model.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
     known = subprocess.run(["git", "ls-files", "--error-unmatch", recipe], capture_output=True).returncode == 0
@@ -211,19 +191,26 @@ def is_there(miniature: str, name: str, seed: int) -> bool:
     return any((row["system"], row["seed"]) == (name, seed) for row in read(miniature))
 
 
-def complete(miniature: Miniature, recipes: Sequence[Path], seeds: Sequence[int], rate: str | None = None) -> list[str]:
+def complete(
+    miniature: Miniature,
+    recipes: Sequence[Path],
+    seeds: Sequence[int],
+    rate: str | None = None,
+    averages: bool = False,
+) -> list[str]:
     """Run the rows that are missing; returns what failed, and why."""
     failed = []
     for recipe in recipes:
         other = other_rate(recipe, miniature, rate)
         for seed in seeds:
             row = f"{miniature.name}: {named(recipe, other)}, seed {seed}"
-            if is_there(miniature.name, named(recipe, other), seed):
+            ends = ["", AVERAGED] if averages else [""]
+            if all(is_there(miniature.name, named(recipe, other) + end, seed) for end in ends):
                 print(f"==> {row}: is there", flush=True)
                 continue
             print(f"==> {row}", flush=True)
             try:
-                add(run(miniature, recipe, seed, other))
+                add(run(miniature, recipe, seed, other, averages))
             except (subprocess.CalledProcessError, UserError) as error:
                 failed.append(f"{row}: {error}")
     return failed
@@ -240,6 +227,7 @@ def main() -> None:
     parser.add_argument("--miniature", choices=MINIATURES, default=FIRST_ZERO.name)
     parser.add_argument("--seeds", nargs="+", type=int, default=[FIRST], help=f"of the recipes; unset: {FIRST}")
     parser.add_argument("--rate", help="learning rate of the recipes in place of their own, after which rows are named")
+    parser.add_argument("--averages", action="store_true", help="also make rows of the mean of each training's weights")
     arguments = parser.parse_args()
     miniature = MINIATURES[arguments.miniature]
     recipes, all_of_them = arguments.recipes, miniature.systems
@@ -256,7 +244,7 @@ def main() -> None:
         for name in ("base", BANNED):
             if not is_there(miniature.name, name, SEED):
                 add([run_base(miniature, name)])
-        failed = complete(miniature, recipes or all_of_them, arguments.seeds, arguments.rate)
+        failed = complete(miniature, recipes or all_of_them, arguments.seeds, arguments.rate, arguments.averages)
         if not recipes and all(is_there(miniature.name, recipe.stem, FIRST) for recipe in all_of_them):
             again = (*THRICE, *best_besides(miniature.name))
             failed += complete(miniature, [RECIPES / f"{name}.yaml" for name in again], SEEDS)

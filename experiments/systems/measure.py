@@ -31,6 +31,7 @@ RATES = ("5e-05", "0.0002", "0.0004")  # besides the base recipe's 1e-4, for E1 
 RATED = ("grpo_cut", "e1")
 FIRST = 42  # the seed of the rows that are not from several
 AT_RATE = " at "  # between a system's name and its learning rate, where that is not the base recipe's
+AVERAGED = ", averaged"  # after the name of a system whose weights are the mean of a training's second half
 NOT_ASKED = ", not asked"  # after the name of a system whose prompts name a length, where they do not
 FORCED_CLOSE, CUT, FREE, WITHOUT = "separate", "truncation", "unconstrained", "no_thinking"
 

@@ -10,6 +10,7 @@ from experiments.banned import share_of_gain
 from experiments.systems.compare import answers
 from experiments.systems.measure import (
     AT_RATE,
+    AVERAGED,
     BANNED,
     NOT_ASKED,
     RATED,
@@ -55,7 +56,8 @@ def at_best_rate(rows: Sequence[Row]) -> list[Row]:
 
 def plain(system: str) -> str:
     """Return a system's name without its learning rate."""
-    return system.partition(AT_RATE)[0] + NOT_ASKED * (AT_RATE in system and system.endswith(NOT_ASKED))
+    name, _, rest = system.partition(AT_RATE)
+    return name + "".join(each for each in (AVERAGED, NOT_ASKED) if rest.endswith(each))
 
 
 def over_problems(own: Sequence[Row]) -> str:
@@ -119,7 +121,7 @@ def learning_rates(rows: Sequence[Row], miniature: Miniature) -> str:
     tried = {plain(row["system"]) for row in rows if AT_RATE in row["system"]}
     for name in (*RATED, *sorted(tried - {*RATED})):
         systems = by_system([row for row in rows if plain(row["system"]) == name])
-        names = [own[0]["system"].removesuffix(NOT_ASKED) for own in systems]
+        names = [own[0]["system"].removesuffix(NOT_ASKED).removesuffix(AVERAGED) for own in systems]
         rates = {float(name.partition(AT_RATE)[2] or usual): own for name, own in zip(names, systems, strict=True)}
         lines += [
             (

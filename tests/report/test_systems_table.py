@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 import yaml
 from conftest import ROOT
 from fabricated import cell, stored
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from e1_trl.provenance import Provenance
@@ -24,6 +26,7 @@ from experiments.best_of.make_base import Choice
 from experiments.first_zero.make_base import Search
 from experiments.systems import __main__ as command
 from experiments.systems import document
+from experiments.systems.averages import average
 from experiments.systems.measure import BANNED, THINKING, Row, mean_over_budgets, measured, references, unpack
 from experiments.systems.miniatures import BEST_OF, FIRST_ZERO, MINIATURES, SHORT, Miniature
 from experiments.systems.tables import accuracies, at_best_rate, noise, plain, trainings, trial
@@ -227,8 +230,19 @@ def test_a_row_has_one_name_however_its_rate_is_written() -> None:
     assert plain("l1_exact at 5e-05") == "l1_exact"
 
 
+def test_the_mean_of_weights_is_that_of_the_second_half(tmp_path: Path) -> None:
+    for step, weight in ((2, 1.0), (4, 2.0), (6, 6.0)):
+        (folder := tmp_path / f"checkpoint-{step}").mkdir()
+        save_file({"w": torch.full((2,), weight)}, folder / "model.safetensors")
+        (folder / "config.json").write_text(str(step))
+    mean = average([tmp_path / "checkpoint-4", tmp_path / "checkpoint-6"], tmp_path / "mean")
+    assert load_file(mean / "model.safetensors")["w"].tolist() == [4.0, 4.0]
+    assert (mean / "config.json").read_text() == "6"
+    assert plain("e1 at 0.0002, averaged") == "e1, averaged" and plain("e1, averaged") == "e1, averaged"
+
+
 def test_a_row_that_fails_is_named_and_the_others_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(miniature: Miniature, recipe: Path, seed: int, rate: str | None) -> list[Row]:
+    def run(miniature: Miniature, recipe: Path, *_: object) -> list[Row]:
         if recipe.stem == "bad":
             raise subprocess.CalledProcessError(1, ["e1", "train"])
         return []
