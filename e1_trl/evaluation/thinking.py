@@ -12,9 +12,9 @@ from e1_trl.evaluation.methods import MIXED
 from e1_trl.evaluation.sampling_plan import Goal, Place
 from e1_trl.evaluation.store import digest, read_facts
 from e1_trl.report.samples import FACTS, read
-from e1_trl.rollout import ENDS_BY_POLICY, Segment, Stop
+from e1_trl.rollout import ENDS_BY_POLICY, Segment, Stop, ThinkingEnd
 
-STOPS = {end: stop for stop, end in ENDS_BY_POLICY.items()}
+STOPS = {end: stop for stop, end in ENDS_BY_POLICY.items()} | {ThinkingEnd.NONE: Stop.EOS}
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,9 @@ class Thinking:
                 "which mixed would take the longest; name an evaluation without it"
             )
         usable = table[table["method"].isin(["unconstrained", "separate"])]
+        whole = usable["token_ids"].map(len)  # of an answer without thinking, which ended as a thought would
+        thought = usable["thinking_tokens"].mask(usable["thinking_end"] == ThinkingEnd.NONE, whole)
+        usable = usable.assign(thinking_tokens=thought)
         ordered = usable.sort_values("thinking_tokens", kind="stable")
         segments = {
             (row.problem, row.sample): Segment(

@@ -158,6 +158,8 @@ def _settle(source: Dataset, where: str, arguments: ProblemArguments, need_answe
         raise UserError(f"{where}: no column {missing}; the columns are {', '.join(columns)}; name one as {field}")
 
     usual = arguments.answer_type.columns
+    if arguments.answer_column is None and {"answers", "answer"} <= {*source.column_names}:
+        logger.warning("%s: all of the column answers is accepted; --answer_column answer reads the other one", where)
     has_answers = need_answers or arguments.answer_column or set(usual) & set(source.column_names)
     return ProblemArguments(
         grader=arguments.grader,

@@ -88,6 +88,7 @@ class Line:
     fit: statistics.Fit | None
     totals: tuple[int, int] | None = None  # smallest and largest total budget, in tokens; older reports lack it
     solution_budget: int | None = None  # of all its rows, where several share one
+    unlike: tuple[str, ...] = ()  # conditions, and fields of `MADE_BY`, that differ among its rows
 
 
 @dataclass(frozen=True)
@@ -240,5 +241,7 @@ def lines(measured: Sequence[Measured]) -> list[Line]:
             at = [[each.scores.correct for total, each in pairs if total == budget] for budget in budgets]
             area = statistics.accuracy(statistics.area(np.stack([np.mean(each, axis=0) for each in at]), budgets))
             fit = statistics.log_fit([each.scores for _, each in pairs])
-            found.append(Line(*name, area.mean, area.low, area.high, fit, (budgets[0], budgets[-1]), solution))
+            unlike = tuple(dict.fromkeys(differs for each in own for differs in own[0].unlike(each)))
+            totals = budgets[0], budgets[-1]
+            found.append(Line(*name, area.mean, area.low, area.high, fit, totals, solution, unlike))
     return found

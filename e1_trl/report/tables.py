@@ -159,6 +159,8 @@ def areas(found: Sequence[Line]) -> Table:
         ("95% interval", lambda line: _interval(line.fit, _points) if line.fit else ""),
         ("R²", lambda line: f"{line.fit.r_squared:.2f}" if line.fit else ""),
     ]
+    if any(line.unlike for line in found):
+        columns.append(("not alike", lambda line: ", ".join(line.unlike)))
     if len({line.totals for line in found}) > 1:
         columns.insert(2, ("total budgets", lambda line: " to ".join(map(str, line.totals or ()))))
     if len({(line.model, line.method) for line in found}) < len(found):

@@ -17,7 +17,11 @@ grader = pytest.fixture(scope="module")(patient)
 # By verdict, what is boxed → the accepted answer, an expression: algebra is free, arithmetic is not, numbers are exact.
 EXPRESSIONS = {
     "spaces for the eye": {
-        C: r"\,6\pi\, → 6\pi | 6\pi\; → 6\pi | \;\frac12\sqrt3\,. → \frac{\sqrt3}{2}",
+        C: r"""
+            \,6\pi\, → 6\pi | 6\pi\; → 6\pi | \;\frac12\sqrt3\,. → \frac{\sqrt3}{2} | 9.8\,\mathrm{m/s^2} → 9.8 |
+            12\pi\text{ cm^2} → 12\pi | 36\,\mathrm{W\,m^{-2}} → 36 | 12 → 12\,\mathrm{cm^2} | 1 234 567 → 1234567 |
+            36\ \mathrm{kg\cdot m/s^2} → 36 | 2~500 → 2500 | €32 → 32 | \text{all real numbers} → \mathbb{R}
+        """,
         W: r"\,7\pi\, → 6\pi",
     },
     "sums and products": {

@@ -45,6 +45,13 @@ def make(rows: list[dict[str, Any]], need_answers: bool = True, **fields: Any) -
     return make_problems(Dataset.from_list(rows), "rows", ProblemArguments(**fields), need_answers)
 
 
+def test_a_column_of_options_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    options = [{"problem": "?", "answers": ["3.2", "4.1"], "answer": "A"}]
+    assert make(options)["answers"] == [["3.2", "4.1"]] and "--answer_column answer reads the other one" in caplog.text
+    caplog.clear()
+    assert make(options, answer_column="answer")["answers"] == [["A"]] and not caplog.text
+
+
 def test_every_kind_of_file_gives_the_same_problems(tmp_path: Path) -> None:
     write(tmp_path / "folder" / "test.jsonl", ROWS)
     (tmp_path / "rows.json").write_text(json.dumps(ROWS))

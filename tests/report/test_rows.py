@@ -129,6 +129,14 @@ def test_a_line_does_not_depend_on_the_order_of_budgets_of_one_total() -> None:
     assert found[0][0].area == pytest.approx(line.area) and line.solution_budget is None
 
 
+def test_a_line_names_what_differs_among_its_rows() -> None:
+    parts = [cell(right(n, 10), budget) for n, budget in ((2, 8), (3, 16), (9, 32))]
+    regraded = parts[2].assign(graded_by="another version")
+    (line,) = lines(measured(*parts[:2], regraded))
+    assert line.unlike == ("graded_by",) and areas([line]).rows[0][-1] == "graded_by"
+    assert "not alike" not in areas(lines(measured(*parts))).header
+
+
 def test_rows_of_other_solution_budgets_are_lines_of_their_own() -> None:
     grid = ((2, 28), (4, 60), (6, 124))
     wide = [cell(right(ones, 10), budget, 32) for ones, budget in grid]

@@ -91,6 +91,16 @@ def test_thoughts_that_were_answered_at_every_budget_count_and_solution_budgets_
     assert [each.budgets[0] for each in both] == ["8+8", "8+99"] and both[0].rules == both[1].rules
 
 
+def test_an_answer_without_thinking_is_no_thought_that_could_have_stopped() -> None:
+    table = thoughts()
+    table.loc[(table["problem"] == 3) & (table["thinking_budget"] == 32), ["thinking_end", "thinking_tokens"]] = (
+        "none",
+        0,
+    )
+    (found,) = stopping(table, votes=True)
+    assert found.thoughts == 3 and found.tokens_beyond == [24, 16, 0]
+
+
 def test_samples_of_a_problem_are_not_problems() -> None:
     table = pd.concat([thoughts().assign(problem=0, sample=thoughts()["problem"])], ignore_index=True)
     (found,) = stopping(table, votes=True)

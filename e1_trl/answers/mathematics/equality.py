@@ -24,6 +24,9 @@ Forms: TypeAlias = list[Form]  # from math-verify: the expression if it could pa
 AS_WRITTEN = NormalizationConfig(units=False, malformed_operators=True, nits=False, boxed="none")
 VARIABLE = (sympy.Symbol, AppliedUndef)
 LAST_SIDE = re.compile(r"[^=,;]*[^=,;<>!]=([^=]*)")
+DELIMITERS = re.compile(r"\\?\$|\\[()\[\]]")
+TEXTS = re.compile(r"\\(?:text|mbox|math)[a-z]*\s*\{[^{}]*\}|\\[a-zA-Z]+|\b(?:and|or)\b")
+WORD = re.compile("[a-zA-Z]{2,}")
 DIGITS = 1000  # most digits to which the difference of two numbers is computed
 TINY = 1e-3  # below it, decimals are also compared by their ratio
 TINY_TOLERANCE = 1e-2
@@ -63,11 +66,21 @@ def is_read(forms: Forms) -> bool:
     return any(isinstance(form, (sympy.Basic, sympy.MatrixBase)) for form in forms)
 
 
+def _first_paragraph(text: str) -> str:
+    return text.strip().partition("\n\n")[0].replace("**", " ").strip()  # Markdown's bold
+
+
+def bare_answer(text: str) -> str | None:
+    """Return the text directly after "Final Answer:" if it is an answer as a box holds one: no sentence."""
+    bare = DELIMITERS.sub("", _first_paragraph(text)).strip().removesuffix(".")
+    prose = WORD.findall(TEXTS.sub("", bare))
+    return bare if bare and (not prose or bare == prose[0]) else None
+
+
 def read_unboxed(text: str) -> Forms:
-    """Parse the text directly after "Final Answer:"; empty if math-verify finds nothing there."""
-    paragraph = text.strip().partition("\n\n")[0].replace("**", " ")  # Markdown's bold
+    """Parse what stands in a sentence directly after "Final Answer:"; empty if math-verify finds nothing there."""
     return parse(
-        f"Final Answer: {paragraph}",
+        f"Final Answer: {_first_paragraph(text)}",
         [
             LatexExtractionConfig(boxed_match_priority=-1, try_extract_without_anchor=False),
             ExprExtractionConfig(try_extract_without_anchor=False),

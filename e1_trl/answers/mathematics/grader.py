@@ -24,6 +24,7 @@ from e1_trl.answers.mathematics.equality import (
     Forms,
     are_equal,
     as_written,
+    bare_answer,
     is_exact,
     is_read,
     last_side,
@@ -107,8 +108,8 @@ class MathematicsGrader(Grader):
     ) -> list[Grade]:
         """Grade the last box of each solution, which is right if it equals any of the accepted answers.
 
-        If solution i has no box, its answer is a formula or number, of several usually the last, in the first
-        paragraph of `free_text[i]`, the text after "Final Answer:".
+        If solution i has no box, its answer is the first paragraph of `free_text[i]`, the text after "Final Answer:";
+        of a sentence, it is a formula or number in it, of several usually the last.
         """
         boxes = [boxed_answer(solution) for solution in solutions]
         tasks = [
@@ -132,6 +133,10 @@ def _grade(text: str, boxed: bool, accepted: tuple[str, ...]) -> Grade:
     if boxed:
         forms = read(text)
         return Grade(_outcome(forms, text, accepted), text, value=_value(forms))
+    if (bare := bare_answer(text)) is not None:
+        outcome = _outcome(forms := read(bare), bare, accepted)
+        if outcome is not Outcome.UNPARSEABLE:
+            return Grade(outcome, bare, unboxed=True, value=_value(forms))
     forms = read_unboxed(text)
     if not forms:
         return Grade(Outcome.UNBOXED, None)

@@ -16,7 +16,9 @@ RAISED = re.compile("[⁰¹²³⁴-⁹⁻ⁿ]+")
 VULGAR_FRACTION = re.compile("[¼-¾⅐-⅞]")
 REPEATING = re.compile(r"([0-9]{0,15})\.([0-9]{0,15})\\(?:overline|bar|dot)\s*\{\s*([0-9]{1,15})\s*\}")
 TEXT = r"\\(?:text|mbox|math)(?:rm|bf|it|normal)?\s*\{"
-WORDS = TEXT + r"(?!\s*(?:and|or)\s*\})[^{}0-9]*\}(?:\s*\^\s*(?:-?[0-9]|\{\s*-?[0-9]\s*\}))?"
+POWER = r"\s*\^\s*(?:-?[0-9]|\{\s*-?[0-9]\s*\})"
+INSIDE = rf"(?=[^{{}}]*[a-zA-Z])(?!\s*(?:and|or)\s*\}})(?:[^{{}}0-9\\^]|\\[,;: ]|\\cdot(?![a-zA-Z])|{POWER})*"
+WORDS = rf"{TEXT}{INSIDE}\}}(?:{POWER})?"
 UNITS = re.compile(  # after a number, at the end or in front of another answer
     rf"(?:(?<=[0-9}}])|(?<=\\pi)|(?<=\\circ))\s*(?:\\[,;: ]\s*)?{WORDS}(?:\s*(?:/|\\cdot|\\times|\\[,;: ])?\s*{WORDS})*"
     r"(?=\s*(?:$|[,;]|\\text\s*\{\s*(?:and|or)\s*\}))"
@@ -35,11 +37,14 @@ CASES = re.compile(  # values that solve a system, and no function
     r"\\begin\s*\{cases\}((?:\s*+[a-zA-Z](?:_\{?\w+\}?)?\s*=(?:(?!\\end|\\\\)[^&=])++(?:\\\\|(?=\\end)))+)\s*+\\end\s*\{cases\}"
 )
 ONE_WORD = re.compile(r"[^\\]*\\[a-z]+\s*\{(?:[^{}]|\{[^{}]*\})*\}")
+BACK = r"\1\2\3\4"
 # Applied in this order.
 SPELLINGS = [
     (re.compile(pattern), written)
     for pattern, written in (
         (r"^\s*(\$\$?)([^$]*)(?<!\\)\1\s*$", r"\2"),
+        (r"^\s*[€£](?=\s*[0-9])", ""),
+        (r"^\s*(?:\\text\s*\{\s*)?[Aa]ll\s+real\s+numbers\s*\}?[\s.]*$", r"\\mathbb{R}"),
         (r"\\mathbb\s*([A-Z])", r"\\mathbb{\1}"),
         (r"(?<![a-zA-Z\\])E\s*(?=_)", r"\\Upsilon "),  # of energy `E_1`, which math-verify takes for Euler's number
         (r"(?<=[a-zA-Z0-9)])\^\s*(?:T|\{\s*T\s*\})", r"^{t}"),  # it drops a power `T` as a transpose
@@ -60,6 +65,7 @@ SPELLINGS = [
         (r"\\backslash(?![a-zA-Z])", r"\\setminus "),
         (r"(?<!\\)~(?!=)", " "),
         (r"[ \t\r\n]+", " "),  # runs of spaces cost math-verify quadratic time
+        *[(rf"^ ?([1-9][0-9]{{0,2}}){' ([0-9]{3})' * groups} ?$", BACK[: 2 * groups + 2]) for groups in (1, 2, 3)],
         (r"(?<!\\)\\[\[\]()]", " "),  # a box is in math mode already: `\[ 98 \]`
         (r"\\begin\s*\{array\}\s*(?:\[[a-z]\]\s*)?\{[^{}]*\}", r"\\begin{matrix}"),
         (r"\\end\s*\{array\}", r"\\end{matrix}"),
