@@ -30,7 +30,7 @@ class Rule(enum.StrEnum):
     """The rule by which an output that differs from the expected one is still right."""
 
     EXACT = "exact"  # LiveCodeBench's: ignores space around lines, compares lines of numbers by value
-    TOLERANT = "tolerant"  # also numbers within `TOLERANCE` where a non-integer is expected
+    TOLERANT = "tolerant"  # also numbers within `TOLERANCE` where a non-integer is expected; ignores blank lines
     ROOT = "root"  # any root of the polynomial in the argument, within `ROOT_TOLERANCE`
 
 
@@ -137,9 +137,12 @@ def _is_root(x: Any, coefficients: list[float]) -> bool:
 
 
 def same_text(written: str, expected: str, rule: Rule) -> bool:
-    """Return whether two outputs are the same, line by line."""
+    """Return whether two outputs are the same, line by line; only `EXACT` counts blank lines."""
     ours = written.strip().split("\n")
     theirs = expected.strip().split("\n")
+    if rule is not Rule.EXACT:  # outputs for empty lists come with and without their line
+        ours = [line for line in ours if line.strip()]
+        theirs = [line for line in theirs if line.strip()]
     return len(ours) == len(theirs) and all(
         a.strip() == b.strip() or _same_line(a, b, rule) for a, b in zip(ours, theirs, strict=True)
     )
