@@ -16,6 +16,7 @@ from e1_trl.errors import UserError
 
 NUMERAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
 INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+PADDED = re.compile(r"[+-]?0\d+", re.ASCII)
 TOLERANCE = 1e-6  # absolute below 1, relative above
 ROOT_TOLERANCE = 1e-4  # for the polynomial's value, as in evalplus/eval/__init__.py
 LARGEST = 1e308  # larger integers cannot be converted to float
@@ -163,6 +164,9 @@ def _are_close(written: str, expected: str, exactly: bool = False) -> bool:
     """Return whether two numerals have the same value or, unless `exactly`, nearly where no integer is expected."""
     if not NUMERAL.fullmatch(written) or not NUMERAL.fullmatch(expected):
         return False
+    integers = INTEGER.fullmatch(written) and INTEGER.fullmatch(expected)
+    if not exactly and integers and (PADDED.fullmatch(written) or PADDED.fullmatch(expected)):
+        return written == expected  # leading zeros are a part of the answer, as in rows of a grid
     if Decimal(written) == Decimal(expected):
         return True
     return not exactly and not INTEGER.fullmatch(expected) and _near(float(written), float(expected))
