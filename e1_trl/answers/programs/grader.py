@@ -197,7 +197,7 @@ class _Boxes:
     def _tested(
         self, program: bytes, suite: Suite, cases: Sequence[Case], limits: Limits, together: int
     ) -> tuple[Outcome, list[Case]]:
-        """Run tests with at most `together` of them per process.
+        """Run tests with at most `together` of them per process; one in which the process was killed, once more alone.
 
         Returns the outcome, and the tests that earlier ones in their process may have influenced: the one that failed
         or, if none did, those that passed.
@@ -206,6 +206,7 @@ class _Boxes:
         shared = list[Case]()
         passed = 0
         broken = 0  # boxes in a row
+        killed = -1  # place of the last test in which the process was killed
         while passed < len(cases):
             group = cases[passed : passed + together]
             try:
@@ -221,11 +222,16 @@ class _Boxes:
                             return Outcome.TIMED_OUT, []
                         after_others = [case] if place else []
                         run = process.run(replace(limits, wall=min(limits.wall, SLOWED * limits.cpu + waiting)))
+                        waiting -= max(0.0, run.wall - SLOWED * run.cpu)
+                        if run.end is End.KILLED and killed < passed:  # maybe since other programs took the memory
+                            killed = passed
+                            together = 1
+                            break
                         if run.end is not End.EXITED:
-                            return Outcome(run.end.value), after_others
+                            outcome = Outcome.CRASHED if run.end is End.KILLED else Outcome(run.end.value)
+                            return outcome, after_others
                         if not suite.accepts(case, run.stdout, run.answer):
                             return Outcome.WRONG, after_others
-                        waiting -= max(0.0, run.wall - SLOWED * run.cpu)
                         shared += after_others
                         passed += 1
                         broken = 0
