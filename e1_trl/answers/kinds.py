@@ -5,7 +5,6 @@ one. Graders are imported when they are made.
 """
 
 import hashlib
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from e1_trl.answers.programs.asking import STARTER, ask_program
 from e1_trl.answers.programs.rows import SOLUTIONS, in_block, read_answer, references
 from e1_trl.answers.programs.suite import Suites
 from e1_trl.arguments import find
+from e1_trl.cores import cores
 from e1_trl.errors import UserError
 
 Row = Mapping[str, Any]  # of a dataset
@@ -35,7 +35,7 @@ MAX_GRADING_WORKERS = 32  # a program may take gigabytes
 
 def grading_workers() -> int:
     """Return the number of processes that grade where nothing else runs: one for each core, up to a limit."""
-    return min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)))
+    return min(MAX_GRADING_WORKERS, cores())
 
 
 def read_texts(row: Row, column: str, arguments: GradingArguments) -> list[str]:
