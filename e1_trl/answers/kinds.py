@@ -70,6 +70,7 @@ class AnswerType:
         ask: writes the message that asks for an answer, from a problem that is a text, and its row.
         show: describes the accepted answers of a row, for a dry run.
         trials: solutions that a dry run grades, to fail where the accepted answers of the first rows are no good.
+        remedy: where trials are a row's own solutions, some of which are wrong in honest sets: what finds these.
         faults: outcomes whose shares a report lists; without any, it sums up all that is neither right nor wrong.
         votes: whether the answer of most samples means anything (maj@k).
         boxed: whether an answer stands in a box, which the reward `format` looks for.
@@ -84,6 +85,7 @@ class AnswerType:
     ask: Callable[[str, Row, GradingArguments], str] = lambda problem, row, arguments: problem
     show: Callable[[Row], str] = lambda row: f"answers          {row['answers']}"
     trials: Callable[[Row], Sequence[Trial]] = lambda row: ()
+    remedy: str | None = None
     faults: tuple[Outcome, ...] = ()
     votes: bool = True
     boxed: bool = True
@@ -150,6 +152,7 @@ PROGRAMS = AnswerType(
     ask=lambda problem, row, arguments: ask_program(problem, row.get(STARTER), arguments.program_prompt),
     show=_show_program,
     trials=_try_program,
+    remedy="`e1 validate` lists the problems whose own solutions fail",
     faults=PROGRAM_FAULTS,
     votes=False,  # no two programs need be the same text
     boxed=False,
