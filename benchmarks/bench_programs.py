@@ -8,7 +8,6 @@ isolation, no limits, no pipes, nothing compared. Then every hostile program of 
 them is counted.
 """
 
-import os
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from e1_trl.answers.programs.sandbox.command import Isolation
 from e1_trl.answers.programs.sandbox.inside.zygote import PRELOADED
 from e1_trl.answers.programs.sandbox.process import Limits
 from e1_trl.answers.programs.suite import Case, Suite, Suites
+from e1_trl.cores import cores
 from e1_trl.report.markdown import table
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "answers" / "sandbox"))
@@ -36,7 +36,7 @@ RIGHT = (Outcome.CORRECT,)
 SPINNING = (Outcome.TIMED_OUT, *RIGHT * 19)  # 5% never end
 MIXED = (*RIGHT * 4, *(Outcome.WRONG,) * 4, Outcome.CRASHED, Outcome.TIMED_OUT)  # wrong and crashing at the first test
 LIMITS = Limits(cpu=1.0, wall=4.0, memory=2**29, output=2**20)
-WORKERS = len(os.sched_getaffinity(0))
+WORKERS = cores()
 HEADER = (
     "isolation",
     "programs per second",

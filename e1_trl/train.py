@@ -30,6 +30,7 @@ from e1_trl.answers.kinds import INSTRUCTION, make_grader
 from e1_trl.checkpoints import hub
 from e1_trl.checkpoints.model_card import BaseModel
 from e1_trl.command_line import names_in
+from e1_trl.cores import cores
 from e1_trl.plan.verdict import verdict
 from e1_trl.problems.prompts import MEASURED, last_question
 from e1_trl.provenance import FILE as PROVENANCE
@@ -67,7 +68,7 @@ def prepare(
     else:
         check_same_adapter(Path(checkpoint), adapter)
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # of this node
-    workers = max(1, min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)) // processes))
+    workers = max(1, min(MAX_GRADING_WORKERS, cores() // processes))
     grader = make_grader(script_args, workers)
     rewards = make_rewards(script_args.reward_funcs, args.reward_weights, grader)
     advantage = make_advantage(script_args.advantage, args)

@@ -19,9 +19,11 @@ from conftest import BASE, ROOT
 from e1_trl import cli
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import BudgetInfo
+from e1_trl.cores import cores
 from e1_trl.errors import UserError
 from e1_trl.evaluation.arguments import Model
 from e1_trl.recipes import fields_of, read_mapping, resource, shipped
+from e1_trl.training import launch
 from e1_trl.training.launch import command
 
 LAUNCH = [sys.executable, "-m", "accelerate.commands.launch"]
@@ -276,8 +278,30 @@ def test_a_batch_that_is_no_number_is_refused_before_anything_starts(tmp_path: P
         command(["--config", str(recipe)], gpus=8)
 
 
-def test_an_offloaded_optimizer_has_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"cpu.max": "250000 100000\n"}, 3),
+        ({"cpu.max": "10000 100000\n"}, 1),
+        ({"cpu.max": "max 100000\n"}, 64),
+        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 64),
+        ({"cpu.max": "9900000 100000\n"}, 64),
+        ({}, 64),
+    ],
+)
+def test_a_containers_quota_bounds_the_cores(
+    files: dict[str, str], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)))
+    (tmp_path / "cpu").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert cores(tmp_path) == expected
+
+
+def test_an_offloaded_optimizer_has_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "cores", lambda: 64)
     line = command(["--config", "E1-Code-14B", "--accelerate_config", "zero3_offload"], gpus=8)
     assert launch_command_parser().parse_args(line[len(LAUNCH) :]).num_cpu_threads_per_process == 8
     assert "--num_cpu_threads_per_process" not in command(["--config", "E1-Code-14B"], gpus=8)

@@ -54,21 +54,31 @@ def test_problems_whose_solutions_fail_are_written_where_the_recipe_leaves_them_
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mixed = {"dataset_name": None, "datasets": [{"path": "json", "data_files": str(tmp_path / "rows.jsonl")}]}
+    file = tmp_path / "made" / "failing.jsonl"
+    file.parent.mkdir()
+    own = [{"id": identity("crashes"), "mean": 0.0}, {"id": "of another set", "outcome": "wrong"}]
+    file.write_text("\n".join(map(json.dumps, [*own, {"id": identity("right"), "outcome": "wrong"}])))
     main(["--config", recipe(tmp_path, **mixed, test_split_size=0.5)])  # of which all problems are tried
     printed = capsys.readouterr().out
-    lines = [json.loads(line) for line in (tmp_path / "made" / "failing.jsonl").read_text().splitlines()]
+    first, second, *lines = map(json.loads, file.read_text().splitlines())
+    assert [first, second] == own
     assert [(line["problem"], line["outcome"]) for line in lines] == [
         ("words that are not looked at elsewhere", "wrong"),
         ("crashes", "crashed"),
     ]
     assert [line["id"] for line in lines] == [identity(line["problem"]) for line in lines]
-    assert "2 of 6 problems fail" in printed and "correct 3" in printed and "no solution 1" in printed
+    assert (
+        "2 of 6 problems fail" in printed
+        and "kept 2 other lines" in printed
+        and "correct 3" in printed
+        and "no solution 1" in printed
+    )
 
     settings = [
         *("--config", str(NANO), "--dataset_name", str(tmp_path / "rows.jsonl")),
         *("--model_name_or_path", str(ROOT / "experiments" / "nano" / "base"), "--use_cpu", "true"),
         *("--grader", "programs", "--answer_column", "tests", "--max_prompt_length", "512", "--num_generations", "8"),
-        *("--exclude", str(tmp_path / "made" / "failing.jsonl"), "--output_dir", str(tmp_path / "run")),
+        *("--exclude", str(file), "--output_dir", str(tmp_path / "run")),
         *("--generation_batch_size", "8", "--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "1"),
         *("--dry_run", "true"),
     ]

@@ -5,7 +5,6 @@ one. Graders are imported when they are made.
 """
 
 import hashlib
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from e1_trl.answers.programs.asking import STARTER, ask_program
 from e1_trl.answers.programs.rows import SOLUTIONS, in_block, read_answer, references
 from e1_trl.answers.programs.suite import Suites
 from e1_trl.arguments import find
+from e1_trl.cores import cores
 from e1_trl.errors import UserError
 
 Row = Mapping[str, Any]  # of a dataset
@@ -35,7 +35,7 @@ MAX_GRADING_WORKERS = 32  # a program may take gigabytes
 
 def grading_workers() -> int:
     """Return the number of processes that grade where nothing else runs: one for each core, up to a limit."""
-    return min(MAX_GRADING_WORKERS, len(os.sched_getaffinity(0)))
+    return min(MAX_GRADING_WORKERS, cores())
 
 
 def read_texts(row: Row, column: str, arguments: GradingArguments) -> list[str]:
@@ -70,6 +70,7 @@ class AnswerType:
         ask: writes the message that asks for an answer, from a problem that is a text, and its row.
         show: describes the accepted answers of a row, for a dry run.
         trials: solutions that a dry run grades, to fail where the accepted answers of the first rows are no good.
+        remedy: where trials are a row's own solutions, some of which are wrong in honest sets: what finds these.
         faults: outcomes whose shares a report lists; without any, it sums up all that is neither right nor wrong.
         votes: whether the answer of most samples means anything (maj@k).
         boxed: whether an answer stands in a box, which the reward `format` looks for.
@@ -84,6 +85,7 @@ class AnswerType:
     ask: Callable[[str, Row, GradingArguments], str] = lambda problem, row, arguments: problem
     show: Callable[[Row], str] = lambda row: f"answers          {row['answers']}"
     trials: Callable[[Row], Sequence[Trial]] = lambda row: ()
+    remedy: str | None = None
     faults: tuple[Outcome, ...] = ()
     votes: bool = True
     boxed: bool = True
@@ -150,6 +152,7 @@ PROGRAMS = AnswerType(
     ask=lambda problem, row, arguments: ask_program(problem, row.get(STARTER), arguments.program_prompt),
     show=_show_program,
     trials=_try_program,
+    remedy="`e1 validate` lists the problems whose own solutions fail",
     faults=PROGRAM_FAULTS,
     votes=False,  # no two programs need be the same text
     boxed=False,

@@ -52,17 +52,22 @@ class Trials:
         return [self.kind.show(self.rows[0]), f"graded           {'; '.join(said) or 'nothing'}"]
 
     def check(self) -> None:
-        """Raise a `UserError` if the first accepted answer is not right for itself, or most are graded wrongly."""
+        """Raise a `UserError` if most accepted answers are graded wrongly, or the first one, which must be right.
+
+        A row's own solutions need not be.
+        """
         faults = {
             at: f"{trial.name} is {grade.outcome} for {SHORT.repr(self.rows[at]['answers'])}"
             for at, trial, grade in self.graded
             if grade.correct != trial.right
         }
-        is_first_wrong = any(trial.right and not grade.correct for _, trial, grade in self.graded[:1])
+        is_first_wrong = self.kind.remedy is None and any(
+            trial.right and not grade.correct for _, trial, grade in self.graded[:1]
+        )
         if is_first_wrong or 2 * len(faults) > len({at for at, _, _ in self.graded}):
             raise UserError(
-                f"accepted answers are not graded as they should be: {'; '.join(list(faults.values())[:3])}; one must "
-                f"be {self.kind.wanted}"
+                f"accepted answers are not graded as they should be: {'; '.join(list(faults.values())[:3])}; "
+                + (self.kind.remedy or f"one must be {self.kind.wanted}")
             )
 
 

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from e1_trl.arguments import Count, read_value
 from e1_trl.command_line import CommandParser, names_in, run_command
+from e1_trl.cores import cores
 from e1_trl.errors import INSTALL, TROUBLESHOOTING, UserError
 from e1_trl.recipes import fields_of, processes_of, read_mapping, resource, shipped
 from e1_trl.training.arguments import BudgetedTraining, TrlFields
@@ -117,7 +118,7 @@ def command(argv: Sequence[str], gpus: int | None = None) -> list[str]:
         check_processes(accelerate_config, accelerate, started, gpus, fields, given, is_dry)
         if accelerate.get("deepspeed_config", {}).get("offload_optimizer_device") == "cpu":
             # Accelerate's default is one thread a process, with which DeepSpeed's Adam for CPUs takes seconds a step.
-            threads = max(1, len(os.sched_getaffinity(0)) * accelerate.get("num_machines", 1) // started)
+            threads = max(1, cores() * accelerate.get("num_machines", 1) // started)
             launch += ["--num_cpu_threads_per_process", str(threads)]
     if processes is not None:
         launch += ["--num_processes", str(processes)]

@@ -2,9 +2,9 @@
 
     e1 validate --config E1-Code-14B
 
-Writes them to the file that the recipe's `exclude` names, one a line as JSON: `id`, `outcome`, `problem`. Published
-sets of programs were filtered with other comparisons, so some of their problems cannot be solved under ours. Needs no
-GPU and no model.
+Writes them to the file that the recipe's `exclude` names, one a line as JSON: `id`, `outcome`, `problem`. Lines there
+without an outcome, and those about problems of other sets, are kept. Published sets of programs were filtered with
+other comparisons, so some of their problems cannot be solved under ours. Needs no GPU and no model.
 """
 
 import json
@@ -23,6 +23,7 @@ from e1_trl.atomic import make_folder, write_atomically
 from e1_trl.command_line import CommandParser, run_command
 from e1_trl.errors import UserError
 from e1_trl.problems.arguments import ProblemArguments
+from e1_trl.problems.selection import named_in
 from e1_trl.recipes import resource, shipped
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def outcomes_of(problems: "Dataset", solution_column: str, tried: int, grader: G
 
 
 def validate(script_args: "E1ScriptArguments", mixture: "DatasetMixtureConfig", arguments: ValidateArguments) -> None:
-    """Try every problem, write those that fail, and print the number of each outcome."""
+    """Try every problem, write those that fail next to lines of others, and print the number of each outcome."""
     from e1_trl.training.data import read_split
 
     output = arguments.output or script_args.exclude
@@ -99,6 +100,10 @@ def validate(script_args: "E1ScriptArguments", mixture: "DatasetMixtureConfig", 
         raise UserError(f"the recipe's grader is {script_args.grader!r}; only programs come with solutions to run")
     if not output:
         raise UserError("neither the recipe's `exclude` nor `output` names a file to write")
+    file = Path(output)
+    earlier = (
+        [line for line in file.read_text().split("\n") if line.strip()] if file.exists() and named_in(file) else []
+    )
     script_args.exclude = None
     mixture.test_split_size = None  # all problems are tried, whatever the seed holds out
     with make_grader(script_args, grading_workers()) as grader:
@@ -111,10 +116,14 @@ def validate(script_args: "E1ScriptArguments", mixture: "DatasetMixtureConfig", 
         for key, problem, outcome in zip(problems["key"], problems["problem"], outcomes, strict=True)
         if outcome not in (None, Outcome.CORRECT, Outcome.UNGRADED)
     ]
-    make_folder(Path(output).parent)
-    write_atomically(Path(output), "".join(lines))
+    tried = set(problems["key"])
+    read = ((line, json.loads(line)) for line in earlier)
+    kept = [f"{line}\n" for line, entry in read if "outcome" not in entry or str(entry["id"]) not in tried]
+    make_folder(file.parent)
+    write_atomically(file, "".join([*kept, *lines]))
     counts = Counter("no solution" if outcome is None else str(outcome) for outcome in outcomes)
-    print(f"{len(lines)} of {len(problems)} problems fail; wrote {output}")
+    others = f", and kept {len(kept)} other lines" * bool(kept)
+    print(f"{len(lines)} of {len(problems)} problems fail; wrote {output}{others}")
     print(", ".join(f"{name} {count}" for name, count in counts.most_common()))
 
 

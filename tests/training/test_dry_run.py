@@ -130,7 +130,7 @@ def test_a_dry_run_fails_where_the_template_or_the_tokenizer_loses_the_question(
 
 
 @pytest.mark.usefixtures("sandbox")
-def test_a_dry_run_fails_where_a_problems_own_program_fails_its_tests(
+def test_a_dry_run_fails_where_most_problems_own_programs_fail_their_tests(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     row = {"problem": "2", "tests": [{"input": "2", "output": "4"}], "entry_point": None}
@@ -141,8 +141,13 @@ def test_a_dry_run_fails_where_a_problems_own_program_fails_its_tests(
     file.write_text((json.dumps({**row, "solutions": ["print(2 * int(input()))"]}) + "\n") * 2)
     dry_run(*words)
     assert "its own solution is correct; a program that does nothing is wrong" in capsys.readouterr().out
-    file.write_text((json.dumps({**row, "solutions": ["print(3 * int(input()))"]}) + "\n") * 2)
-    with pytest.raises(UserError, match="graded as they should be: its own solution is wrong for"):
+    failing = json.dumps({**row, "solutions": ["print 2 * int(input())"]}) + "\n"  # Python 2's
+    file.write_text(failing + file.read_text())
+    dry_run(*words)
+    assert "its own solution is crashed; a program that does nothing is wrong" in capsys.readouterr().out
+    file.write_text(failing * 2)
+    said = "graded as they should be: its own solution is crashed for .*; `e1 validate` lists the problems whose"
+    with pytest.raises(UserError, match=said):
         dry_run(*words)
 
 

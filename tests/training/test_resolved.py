@@ -55,6 +55,30 @@ def test_it_has_what_file_and_command_line_say_but_nothing_that_is_ones_own(tmp_
     assert model.model_name_or_path == "org/base" and not repeated.push_to_hub
 
 
+NAMED = {"dataset_name": "org/one", "dataset_config": "main"}
+MIXED: dict[str, object] = {"datasets": [{"path": "org/two"}], "test_split_size": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "published"),
+    [
+        (MIXED, ["--dataset_name", "org/one", "--dataset-config=main"], NAMED),
+        (NAMED, ["--datasets", "{path: org/two}", "--test_split_size", "0.1"], MIXED),
+        (NAMED | MIXED, [], NAMED | MIXED),  # for the data's reader to refuse
+    ],
+)
+def test_data_on_the_command_line_replace_those_of_the_recipe(
+    data: dict[str, object], line: list[str], published: dict[str, object], tmp_path: Path
+) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(yaml.safe_dump(data | {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False}))
+    argv = ["--config", str(file), *line]
+    parsed = parse_recipe(argv)
+    assert {name for name in resolved(argv, parsed) if name[:4] in ("data", "test")} == published.keys()
+    given = {**vars(parsed[0]), **vars(parsed[-1])}
+    assert {name for name in {**NAMED, **MIXED} if given[name]} == published.keys()
+
+
 @pytest.mark.parametrize(
     ("processes", "published"),
     [

@@ -24,6 +24,7 @@ from e1_trl.answers.programs.suite import Case, Suite, Suites
 logger = logging.getLogger(__name__)
 
 PYTHON = ("python", "python3", "py", "py3")
+FENCE = re.compile(r"([^`]*)(`{3,})([^`]*)")
 LANGUAGE = re.compile(r"[\s{.]*([^\s{}.,:]*).*")  # the first word after a fence
 QUOTE = re.compile(r"^ {0,3}> ?")
 LIST_MARK = re.compile(r"^\s*(?:[-*+]|\d{1,9}[.)])\s+(?=```)")
@@ -49,12 +50,28 @@ class _Block:
     columns: int  # of the fence's indentation
     lines: list[str] = field(default_factory=list)
 
+    def add(self, line: str) -> bool:
+        """Add a line; return whether it closes the block instead, by a fence that may have text behind or before it.
+
+        With text it closes none inside a long string, as in a program that prints Markdown; text before it is kept.
+        """
+        text = _outdented(line, self.columns)
+        before, fence, behind = text.partition("`" * self.ticks)
+        is_first = not before.strip()
+        is_last = not behind.strip().strip("`")
+        closes = fence and (is_first or (is_last and self.language in PYTHON and "`" not in before))
+        if closes and ((is_first and is_last) or not _opens_string([*self.lines, before])):
+            self.lines += [] if is_first else [before]
+            return True
+        self.lines.append(text)
+        return False
+
 
 def program(solution: str) -> str | None:
     """Return the last fenced block marked as Python or, without one, the last block without a language.
 
     None if there is neither, or a later one never closes; an unclosed block without a language does not void a Python
-    block.
+    block. Fences may share their line with text, as for other graders, and a fence with Python begins a block anew.
     """
     named: str | None = None
     unnamed: str | None = None
@@ -63,24 +80,31 @@ def program(solution: str) -> str | None:
         line = QUOTE.sub("", whole) if block is None or block.quoted else whole
         if block is None:
             line = LIST_MARK.sub(lambda mark: " " * len(mark[0]), line)
-        text = line.strip()
-        ticks = len(text) - len(text.lstrip("`"))
-        if block is None:
-            if ticks >= 3 and "`" not in text[ticks:]:
-                expanded = line.expandtabs(TAB)
-                columns = len(expanded) - len(expanded.lstrip())
-                block = _Block(ticks, LANGUAGE.sub(r"\1", text[ticks:].lower()), bool(QUOTE.match(whole)), columns)
-        elif ticks >= block.ticks and not text.strip("`"):
+        fence = FENCE.fullmatch(line.strip())
+        is_python = fence is not None and fence[3].strip().lower() in PYTHON
+        if block is not None:
+            if not block.add(line):
+                continue
             if block.language in PYTHON:
                 named = "\n".join(block.lines)
             elif not block.language:
                 unnamed = "\n".join(block.lines)
             block = None
-        else:
-            block.lines.append(_outdented(line, block.columns))
+            if not is_python:
+                continue
+        if fence and (is_python or not fence[1]):
+            expanded = line.expandtabs(TAB)
+            columns = len(expanded) - len(expanded.lstrip())
+            block = _Block(len(fence[2]), LANGUAGE.sub(r"\1", fence[3].lower()), bool(QUOTE.match(whole)), columns)
     if block and (block.language in PYTHON or (named is None and not block.language)):
         return None
     return unnamed if named is None else named
+
+
+def _opens_string(lines: Sequence[str]) -> bool:
+    """Return whether one of the long strings in these lines has no end."""
+    text = "\n".join(lines)
+    return any(text.count(quotes) % 2 for quotes in ("'''", '"""'))
 
 
 def _outdented(line: str, columns: int) -> str:
@@ -197,7 +221,7 @@ class _Boxes:
     def _tested(
         self, program: bytes, suite: Suite, cases: Sequence[Case], limits: Limits, together: int
     ) -> tuple[Outcome, list[Case]]:
-        """Run tests with at most `together` of them per process.
+        """Run tests with at most `together` of them per process; one in which the process was killed, once more alone.
 
         Returns the outcome, and the tests that earlier ones in their process may have influenced: the one that failed
         or, if none did, those that passed.
@@ -206,6 +230,7 @@ class _Boxes:
         shared = list[Case]()
         passed = 0
         broken = 0  # boxes in a row
+        killed = -1  # place of the last test in which the process was killed
         while passed < len(cases):
             group = cases[passed : passed + together]
             try:
@@ -221,11 +246,16 @@ class _Boxes:
                             return Outcome.TIMED_OUT, []
                         after_others = [case] if place else []
                         run = process.run(replace(limits, wall=min(limits.wall, SLOWED * limits.cpu + waiting)))
+                        waiting -= max(0.0, run.wall - SLOWED * run.cpu)
+                        if run.end is End.KILLED and killed < passed:  # maybe since other programs took the memory
+                            killed = passed
+                            together = 1
+                            break
                         if run.end is not End.EXITED:
-                            return Outcome(run.end.value), after_others
+                            outcome = Outcome.CRASHED if run.end is End.KILLED else Outcome(run.end.value)
+                            return outcome, after_others
                         if not suite.accepts(case, run.stdout, run.answer):
                             return Outcome.WRONG, after_others
-                        waiting -= max(0.0, run.wall - SLOWED * run.cpu)
                         shared += after_others
                         passed += 1
                         broken = 0

@@ -16,6 +16,7 @@ from e1_trl.errors import UserError
 
 NUMERAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
 INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+PADDED = re.compile(r"[+-]?0\d+", re.ASCII)
 TOLERANCE = 1e-6  # absolute below 1, relative above
 ROOT_TOLERANCE = 1e-4  # for the polynomial's value, as in evalplus/eval/__init__.py
 LARGEST = 1e308  # larger integers cannot be converted to float
@@ -30,7 +31,7 @@ class Rule(enum.StrEnum):
     """The rule by which an output that differs from the expected one is still right."""
 
     EXACT = "exact"  # LiveCodeBench's: ignores space around lines, compares lines of numbers by value
-    TOLERANT = "tolerant"  # also numbers within `TOLERANCE` where a non-integer is expected
+    TOLERANT = "tolerant"  # also numbers within `TOLERANCE` where a non-integer is expected; ignores blank lines
     ROOT = "root"  # any root of the polynomial in the argument, within `ROOT_TOLERANCE`
 
 
@@ -137,9 +138,12 @@ def _is_root(x: Any, coefficients: list[float]) -> bool:
 
 
 def same_text(written: str, expected: str, rule: Rule) -> bool:
-    """Return whether two outputs are the same, line by line."""
+    """Return whether two outputs are the same, line by line; only `EXACT` counts blank lines."""
     ours = written.strip().split("\n")
     theirs = expected.strip().split("\n")
+    if rule is not Rule.EXACT:  # outputs for empty lists come with and without their line
+        ours = [line for line in ours if line.strip()]
+        theirs = [line for line in theirs if line.strip()]
     return len(ours) == len(theirs) and all(
         a.strip() == b.strip() or _same_line(a, b, rule) for a, b in zip(ours, theirs, strict=True)
     )
@@ -153,13 +157,21 @@ def _same_line(written: str, expected: str, rule: Rule) -> bool:
     pairs = list(zip(ours, theirs, strict=True))
     if rule is Rule.EXACT:
         return all(_are_close(a, b, exactly=True) for a, b in pairs)
-    return all(a == b or _are_close(a, b) for a, b in pairs)
+    return all(a == b or _is_same_verdict(a, b) or _are_close(a, b) for a, b in pairs)
+
+
+def _is_same_verdict(written: str, expected: str) -> bool:
+    """Return whether both are "yes" or both "no": contests accept these in any case."""
+    return written.casefold() == expected.casefold() in ("yes", "no")
 
 
 def _are_close(written: str, expected: str, exactly: bool = False) -> bool:
     """Return whether two numerals have the same value or, unless `exactly`, nearly where no integer is expected."""
     if not NUMERAL.fullmatch(written) or not NUMERAL.fullmatch(expected):
         return False
+    integers = INTEGER.fullmatch(written) and INTEGER.fullmatch(expected)
+    if not exactly and integers and (PADDED.fullmatch(written) or PADDED.fullmatch(expected)):
+        return written == expected  # leading zeros are a part of the answer, as in rows of a grid
     if Decimal(written) == Decimal(expected):
         return True
     return not exactly and not INTEGER.fullmatch(expected) and _near(float(written), float(expected))

@@ -1,6 +1,6 @@
 """Hostile programs that reach for what is not theirs: files, processes, the network, the harness, their own verdict."""
 
-from hostile import ANYTHING, CRASHED, EXITED, TIMED_OUT, Hostile, hostile, ignoring
+from hostile import ANYTHING, CRASHED, EXITED, KILLED, TIMED_OUT, Hostile, hostile, ignoring
 
 PROGRAMS = hostile(
     {
@@ -92,6 +92,10 @@ PROGRAMS = hostile(
         (CRASHED, EXITED, ANYTHING): {
             "name lookup": "import socket; print(socket.gethostbyname('localhost'))",
         },
+        (EXITED, KILLED): {
+            "kills everybody": "import os\nfor pid in (-1, 0, 1, 2, os.getppid(), {parent}, *range(3, 3000)):\n"
+            "    try: os.kill(pid, 9); print(pid)\n    except OSError: pass",
+        },
         (EXITED, CRASHED): {
             **{
                 f"has the kernel signal the parent, {signal} by {owner}": "import fcntl, os, time\nr, w = os.pipe()\n"
@@ -104,8 +108,6 @@ PROGRAMS = hostile(
                 for signal in (9, 19)
                 for owner in (8, 8 | 1 << 40)
             },
-            "kills everybody": "import os\nfor pid in (-1, 0, 1, 2, os.getppid(), {parent}, *range(3, 3000)):\n"
-            "    try: os.kill(pid, 9); print(pid)\n    except OSError: pass",
             "exit handler after a failure": "import atexit, os; atexit.register(os._exit, 0); raise ValueError",
             "traces": "import sys; sys.settrace(lambda *a: sys.exit(0)); sys.setprofile(lambda *a: sys.exit(0))\n"
             "len('')",

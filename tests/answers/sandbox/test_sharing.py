@@ -51,6 +51,7 @@ OUTPUT = Outcome.TOO_MUCH_OUTPUT
 SPOILING = {
     "is wrong in company": f"if begun: print(0)\nelse: {ANSWER}",
     "ends early": f"{ANSWER}os._exit(0)",
+    "is killed as for want of memory": f"if later: os.kill(os.getpid(), 9)\n{ANSWER}",
     "closes all descriptors": f"{ANSWER}os.closerange(0, 64)",
     "sends its output elsewhere": f"{ANSWER}os.dup2(2, 1)",
     "keeps its output": f"json.kept = open(1, 'w', closefd=False)\njson.kept.write('x' * begun)\n{ANSWER}",
@@ -202,6 +203,7 @@ def test_what_can_be_put_back_is(grader: ProgramGrader, name: str, started: list
         ("print(0)", WRONG, [TESTS]),  # nothing ran before its first test
         (f"n = int(input()); print(n + (n != {NUMBERS[2]}))", WRONG, [TESTS, 1]),
         (f"n = int(input()); print(n + 1); n == {NUMBERS[2]} and quit(1)", CRASHED, [TESTS, 1]),
+        (f"{ANSWER}import os; os.kill(os.getpid(), 9)", CRASHED, [TESTS, 1]),  # twice, which is no accident
         (f"n = int(input())\nwhile n == {NUMBERS[2]}: print(n)\nprint(n + 1)", OUTPUT, [TESTS]),  # a limit
     ],
 )

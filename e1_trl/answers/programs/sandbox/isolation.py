@@ -36,8 +36,9 @@ ATTACKS = {
     "makes a namespace": "import ctypes\nif not ctypes.CDLL(None).unshare(0x10000000): print('unshared')",
 }
 ADVICE = {
-    Isolation.NAMESPACES: "unprivileged user namespaces (kernel.unprivileged_userns_clone=1, user.max_user_namespaces, "
-    "kernel.apparmor_restrict_unprivileged_userns=0; in a container, a seccomp profile that allows unshare and mount)",
+    Isolation.NAMESPACES: "Linux 5.3 and unprivileged user namespaces (kernel.unprivileged_userns_clone=1, "
+    "user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns=0; in a container, a seccomp profile that "
+    "allows unshare and mount)",
     Isolation.LANDLOCK: "Landlock (Linux 5.13, lsm=…,landlock at boot; in a container, a seccomp profile that allows "
     "it)",
 }

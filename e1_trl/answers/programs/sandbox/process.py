@@ -12,6 +12,7 @@ import fcntl
 import io
 import os
 import select
+import signal
 import socket
 import struct
 import time
@@ -43,10 +44,11 @@ class Limits:
 
 
 class End(enum.StrEnum):
-    """The end of a test; all but the first are also outcomes of a grade."""
+    """The end of a test; all but `EXITED` and `KILLED` are also outcomes of a grade."""
 
     EXITED = "exited"  # with status 0
     CRASHED = "crashed"
+    KILLED = "killed"  # by signal 9, which we did not send: the kernel for want of memory, or the program itself
     TIMED_OUT = "timed_out"
     OUT_OF_MEMORY = "out_of_memory"
     TOO_MUCH_OUTPUT = "too_much_output"
@@ -204,6 +206,6 @@ class Process:
         if cpu >= self._limits.cpu:
             return End.TIMED_OUT
         if os.WIFSIGNALED(status):
-            return End.CRASHED
+            return End.KILLED if os.WTERMSIG(status) == signal.SIGKILL else End.CRASHED
         ends = {0: End.EXITED, protocol.OUT_OF_MEMORY: End.OUT_OF_MEMORY, protocol.NOT_CALLABLE: End.NOT_CALLABLE}
         return ends.get(os.WEXITSTATUS(status), End.CRASHED)
