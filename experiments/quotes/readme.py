@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 from experiments.quotes import real
 from experiments.quotes.speed import step
-from experiments.quotes.systems import RANDOM, of_several_seeds
+from experiments.quotes.systems import RANDOM, systems
 from experiments.results import Report, Results
 from experiments.systems.measure import BANNED
+from experiments.systems.miniatures import BEST_OF
 from experiments.systems.tables import mean
 
 
@@ -36,7 +37,7 @@ def quotes(results: Results) -> Iterator[str]:
 
 def policies(results: Results) -> str:
     """Gains of mean accuracy over the budgets on best_of, in points, over all seeds."""
-    found = of_several_seeds(results["systems"])
+    found = systems(list(results["systems"]), BEST_OF.name)
     base = mean(found["base"], "mean_accuracy")
     gains = {name: 100 * (mean(rows, "mean_accuracy") - base) for name, rows in found.items()}
     return (

@@ -93,7 +93,7 @@ def quotes(results: Results) -> Iterator[str]:
 
 def more_to_gain(rows: list[Row]) -> Iterator[str]:
     """Return quotes of what the rows of best_of say."""
-    found = of_several_seeds(rows)
+    found = systems(rows, BEST_OF.name)
     ends = {name: 100 * mean(own, "mean_accuracy") for name, own in found.items()}
     free = {name: 100 * mean(own, "unconstrained_accuracy") for name, own in found.items()}
     halves = {name: fmean(row["area_at"]["0.5"] for row in found[name]) for name in ("e1", "mgpo", "s_grpo")}
@@ -107,13 +107,13 @@ def more_to_gain(rows: list[Row]) -> Iterator[str]:
     more = free[RANDOM] - free["e1"]
     yield f"({ends[RANDOM]:.1f} and {ends['e1']:.1f}%), with {more:.1f} points more"
     for name, words in (
-        ("forks_mean", "Forks with the mean end {:.1f} points ahead of them (p {:.2f} over both)"),
-        ("rows_quarter", "on the thinking, without forks, {:.1f} points (p {:.2f})"),
+        ("rows_quarter", "without forks, at twice their rate, ends {:.1f} points ahead of them (p {:.2f} over both)"),
+        ("forks_mean", "Forks with the mean, at half their rate, end {:.1f} points ahead (p {:.2f})"),
     ):
         yield words.format(ends[name] - ends[RANDOM], p_over_both(found, name, RANDOM))
-    first = 100 * found["rows_quarter"][0]["mean_accuracy"]
-    yield f"Its first seed was {first - ends[RANDOM]:.1f} points ahead"
-    yield f"behind, at {early['forks_mean']} and {early['rows_quarter']}, where random budgets have {early[RANDOM]}"
+    yield f"is at {early['rows_quarter']} after a quarter of the tokens, where random budgets have {early[RANDOM]}"
+    yield f"is right on {free['rows_quarter']:.1f}% without a budget, where they have {free[RANDOM]:.1f}%"
+    yield f"and are at {early['forks_mean']} after a quarter"
     yield f"E1 loses {free['base'] - free['e1']:.1f} points** ({free['base']:.1f} to {free['e1']:.1f}%)"
     yield f"E1 at 72 tokens is right on {free['e1_72']:.1f}% without a budget"
     yield f"and on {ends['e1_72']:.1f}% over the budgets; at 18 tokens on {free['e1_18']:.1f}% and {ends['e1_18']:.1f}%"
@@ -133,20 +133,19 @@ def other_rates(rows: list[Row]) -> Iterator[str]:
     """Return quotes of what best_of's systems have at other rates."""
     at = {system: [row for row in rows if place(row) == (BEST_OF.name, system)] for _, system in map(place, rows)}
     ends = {system: 100 * mean(own, "mean_accuracy") for system, own in at.items() if own}
-    fast, free = at["e1 at 0.0002"], mean(at[f"{RANDOM} at 0.0002"], "unconstrained_accuracy")
-    yield f"as fast at first, {after_a_quarter(fast)}, and ends at {ends['e1 at 0.0002']:.1f}%"
+    fast = {name: at[f"{name} at 0.0002"] for name in ("e1", "e1_18", RANDOM, "forks_mean", "rows_quarter")}
+    free = {name: f"{mean(own, 'unconstrained_accuracy'):.1%}" for name, own in fast.items()}
+    yield f"as fast at first, {after_a_quarter(fast['e1'])}, and ends at {ends['e1 at 0.0002']:.1f}%"
     yield f"at 5e-5 it has {ends['e1 at 5e-05']:.1f}%"
-    yield f"random budgets end at {ends[f'{RANDOM} at 0.0002']:.1f}% at 2e-4, and are right on {free:.1%}"
-    yield f"at 5e-5 they end at {ends[f'{RANDOM} at 5e-05']:.1f}%"
-    seeds = [f"{100 * each:.1f}" for each in accuracies(sorted(at["forks_mean"], key=lambda row: row["seed"]))]
-    yield f"Forks with the mean have {', '.join(seeds[:-1])} and {seeds[-1]}% at 1e-4"
-    yield f"advantage {ends['rows_quarter at 5e-05']:.1f}% at 5e-5"
-
-
-def of_several_seeds(rows: list[Row]) -> dict[str, list[Row]]:
-    """Return best_of's rows by system; of random budgets those at E1's rate, which have several seeds."""
-    own = [row for row in rows if place(row) == (BEST_OF.name, RANDOM)]
-    return {**systems(rows, BEST_OF.name), RANDOM: own}
+    random = ends[f"{RANDOM} at 0.0002"]
+    yield f"random budgets have {after_a_quarter(fast[RANDOM])} after a quarter of the tokens, end at {random:.1f}%"
+    yield f"and are right on {free[RANDOM]} without a budget"
+    half = fmean(row["area_at"]["0.5"] for row in fast["forks_mean"])
+    end = ends["forks_mean at 0.0002"]
+    yield f"Forks with the mean fall there from {half:.1%} after half of the tokens to {end:.1f}%"
+    yield f"E1 at 18 tokens ends at {ends['e1_18 at 0.0002']:.1f}%"
+    slow = [f"{ends[f'{name} at 5e-05']:.1f}" for name in (RANDOM, "rows_quarter", "e1_18")]
+    yield f"At 5e-5 random budgets, the quarter and E1 at 18 tokens end at {slow[0]}, {slow[1]} and {slow[2]}%"
 
 
 def accuracies(rows: list[Row]) -> list[float]:
