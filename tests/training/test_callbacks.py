@@ -164,7 +164,7 @@ def trainer(args: TrainingArguments, *callbacks: TrainerCallback) -> Trainer:
     return Trainer(model, args, train_dataset=rows, eval_dataset=rows[:2], callbacks=[*callbacks])
 
 
-def test_a_resumed_run_has_the_learning_rate_weight_decay_and_intervals_of_its_recipe(tmp_path: Path) -> None:
+def test_a_resumed_run_has_the_fields_of_adam_and_the_intervals_of_its_recipe(tmp_path: Path) -> None:
     fixed = {"use_cpu": True, "bf16": False, "report_to": "none", "logging_steps": 1, "lr_scheduler_type": "linear"}
 
     def train(steps: int, resumed: Path | None = None, **fields: Any) -> Trainer:
@@ -173,10 +173,12 @@ def test_a_resumed_run_has_the_learning_rate_weight_decay_and_intervals_of_its_r
         return made
 
     train(4, learning_rate=0.4, save_steps=2, weight_decay=0.5)
-    made = train(4, tmp_path / "checkpoint-2", learning_rate=0.2, save_steps=1, weight_decay=0.2)
+    adam = {"adam_beta1": 0.8, "adam_beta2": 0.95, "adam_epsilon": 1e-6}
+    made = train(4, tmp_path / "checkpoint-2", learning_rate=0.2, save_steps=1, weight_decay=0.2, **adam)
     rates = [entry["learning_rate"] for entry in made.state.log_history if "learning_rate" in entry]
     assert rates == pytest.approx([0.4, 0.3, 0.1, 0.05]) and (tmp_path / "checkpoint-3").exists()
     assert [group["weight_decay"] for group in made.optimizer.param_groups] == [0.2, 0]  # none of biases and norms
+    assert [(group["betas"], group["eps"]) for group in made.optimizer.param_groups] == [((0.8, 0.95), 1e-6)] * 2
     made.model.peft_config = {"default": None, "ref": None}  # Transformers loads neither
     with pytest.raises(UserError, match=r"^several adapters, as in a PeftModel with beta, cannot resume"):
         made.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
