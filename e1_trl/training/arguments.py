@@ -21,6 +21,7 @@ class TrlFields:
     attn_implementation: str | None = None
     beta: Annotated[float, Within(0)] = 0.0
     dtype: Any = "float32"
+    eval_steps: float | None = None
     generation_batch_size: Count | None = None
     gradient_accumulation_steps: Count = 1
     gradient_checkpointing: bool = True
@@ -29,6 +30,7 @@ class TrlFields:
     lora_modules_to_save: list[str] | None = None
     lora_r: Count = 16
     lora_target_modules: list[str] | None = None
+    lora_target_parameters: list[str] | None = None
     loss_type: Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"] = "dapo"
     max_steps: int = -1
     model_revision: str = "main"

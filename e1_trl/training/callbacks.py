@@ -52,7 +52,7 @@ class DataOrder(TrainerCallback):
 
 
 class ResumedFields(TrainerCallback):
-    """Gives a resumed training its recipe's intervals and, if Transformers' `own` optimizer is used, rate and decay."""
+    """Gives a resumed training its recipe's intervals and, to Transformers' `own` optimizer, rate and Adam's fields."""
 
     def __init__(self, own: bool = True):
         self._own = own
@@ -64,7 +64,10 @@ class ResumedFields(TrainerCallback):
             raise UserError("several adapters, as in a PeftModel with beta, cannot resume: pass base and peft_config")
         state.compute_steps(args, state.max_steps)
         if self._own and args.optim.startswith("adamw"):
-            given["optimizer"].param_groups[0]["weight_decay"] = args.weight_decay  # the second group has none
+            groups = given["optimizer"].param_groups
+            groups[0]["weight_decay"] = args.weight_decay  # the second group has none
+            for group in groups:
+                group.update(betas=(args.adam_beta1, args.adam_beta2), eps=args.adam_epsilon)
         lr_scheduler = given.get("lr_scheduler")
         if self._own and isinstance(lr_scheduler, LambdaLR) and {*lr_scheduler.base_lrs} != {args.learning_rate}:
             lr_scheduler.base_lrs = [args.learning_rate for _ in lr_scheduler.base_lrs]

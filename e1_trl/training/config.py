@@ -4,6 +4,7 @@ Knows nothing about data, rewards or a loaded model.
 """
 
 import logging
+import math
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -153,14 +154,21 @@ class E1Config(BudgetedTraining, GRPOConfig):
             )
 
     def _check_best(self) -> None:
-        """Raise a `UserError` if the best validation may have no checkpoint."""
+        """Raise a `UserError` if the best validation may have no checkpoint, or the last step none next to it."""
         validates = IntervalStrategy(self.eval_strategy)
         saves = SaveStrategy(self.save_strategy)
         if self.metric_for_best_model is None or validates == "no" or saves in (SaveStrategy.NO, SaveStrategy.BEST):
             return
+        if self.save_total_limit == 1:  # then Transformers deletes the last one as the training ends
+            raise UserError("save_total_limit is 1, and metric_for_best_model keeps the best and the last; set it to 2")
         given = f"eval_strategy {validates.value} and save_strategy {saves.value}"
         if validates.value == saves.value:
-            if validates == IntervalStrategy.EPOCH or round(self.eval_steps / self.save_steps, 9) % 1 == 0:
+            # Without max_steps, shares are of a number of steps that is not known yet.
+            every, saved = (
+                math.ceil(self.max_steps * each) if each < 1 and self.max_steps > 0 else each
+                for each in (self.eval_steps, self.save_steps)
+            )
+            if validates == IntervalStrategy.EPOCH or every == saved or (min(every, saved) >= 1 and every % saved == 0):
                 return
             given = f"eval_steps {self.eval_steps:g} and save_steps {self.save_steps:g}"
         raise UserError(

@@ -177,6 +177,9 @@ def test_a_model_on_a_branch_is_served_from_there_and_an_adapter_with_its_base(f
     model_card.write(folder, "me/e1")
     adapter = f"{SERVED} org/base --revision {'c' * 40} --enable-lora --max-lora-rank 16 --lora-modules me/e1=me/e1 "
     assert code(card(folder), "bash")[0] == f"{adapter}{BUDGETED} me/e1\n"
+    model_card.write(folder, "me/e1", revision="run-2")
+    local = f"hf download me/e1 --revision run-2 --local-dir lora\n{adapter.replace('=me/e1', '=./lora')}"
+    assert code(card(folder), "bash")[0] == f"{local}{BUDGETED} me/e1 --revision run-2\n"
     data = card(folder).data.to_dict()
     assert (data["library_name"], data["base_model_relation"]) == ("peft", "adapter")
     for settings, why in (({"use_dora": True, "r": 12}, "use_dora"), ({"peft_type": "IA3"}, "peft_type")):

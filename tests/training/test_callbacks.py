@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
 from transformers import (
     AutoModelForCausalLM,
     Qwen2Config,
@@ -30,7 +31,7 @@ from e1_trl.training.groups import Group, GroupReward
 from e1_trl.training.lengths import Hapo, LaserD
 from e1_trl.training.phases import SAMPLING, SYNC, Phases
 from e1_trl.training.progress import FIRST, GAP, Progress
-from e1_trl.training.validation import BestCheckpoint, Validation
+from e1_trl.training.validation import BestCheckpoint, Validation, describe_measure
 
 KEY = "0123456789abcdef"
 
@@ -164,7 +165,7 @@ def trainer(args: TrainingArguments, *callbacks: TrainerCallback) -> Trainer:
     return Trainer(model, args, train_dataset=rows, eval_dataset=rows[:2], callbacks=[*callbacks])
 
 
-def test_a_resumed_run_has_the_learning_rate_weight_decay_and_intervals_of_its_recipe(tmp_path: Path) -> None:
+def test_a_resumed_run_has_the_fields_of_adam_and_the_intervals_of_its_recipe(tmp_path: Path) -> None:
     fixed = {"use_cpu": True, "bf16": False, "report_to": "none", "logging_steps": 1, "lr_scheduler_type": "linear"}
 
     def train(steps: int, resumed: Path | None = None, **fields: Any) -> Trainer:
@@ -173,10 +174,12 @@ def test_a_resumed_run_has_the_learning_rate_weight_decay_and_intervals_of_its_r
         return made
 
     train(4, learning_rate=0.4, save_steps=2, weight_decay=0.5)
-    made = train(4, tmp_path / "checkpoint-2", learning_rate=0.2, save_steps=1, weight_decay=0.2)
+    adam = {"adam_beta1": 0.8, "adam_beta2": 0.95, "adam_epsilon": 1e-6}
+    made = train(4, tmp_path / "checkpoint-2", learning_rate=0.2, save_steps=1, weight_decay=0.2, **adam)
     rates = [entry["learning_rate"] for entry in made.state.log_history if "learning_rate" in entry]
     assert rates == pytest.approx([0.4, 0.3, 0.1, 0.05]) and (tmp_path / "checkpoint-3").exists()
     assert [group["weight_decay"] for group in made.optimizer.param_groups] == [0.2, 0]  # none of biases and norms
+    assert [(group["betas"], group["eps"]) for group in made.optimizer.param_groups] == [((0.8, 0.95), 1e-6)] * 2
     made.model.peft_config = {"default": None, "ref": None}  # Transformers loads neither
     with pytest.raises(UserError, match=r"^several adapters, as in a PeftModel with beta, cannot resume"):
         made.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
@@ -264,7 +267,7 @@ def test_the_best_checkpoint_is_found_in_a_folder_that_was_moved(tmp_path: Path)
         fixed = {"use_cpu": True, "bf16": False, "report_to": "none", "max_steps": 3, "learning_rate": 0.1}
         args = TrainingArguments(str(folder), **fixed, **strategies, **best)
         rows = [{"labels": torch.ones(1)}] * 8
-        return Trainer(Falling(), args, train_dataset=rows, eval_dataset=rows, callbacks=[BestCheckpoint()])
+        return Trainer(Falling(), args, train_dataset=rows, eval_dataset=rows, callbacks=[BestCheckpoint("loss")])
 
     first = training(tmp_path / "run")
     first.train()
@@ -278,6 +281,27 @@ def test_the_best_checkpoint_is_found_in_a_folder_that_was_moved(tmp_path: Path)
     shutil.rmtree(tmp_path / "moved" / "checkpoint-1")
     with pytest.raises(UserError, match=r"load_best_model_at_end is true, and the best checkpoint, .*-1, is gone"):
         training(tmp_path / "moved").train(resume_from_checkpoint=True)
+
+
+@pytest.mark.parametrize(
+    "other", [{"metric_for_best_model": "eval_loss"}, {"eval_samples": 2}, {"problems": ["2"]}, {"problems": None}, {}]
+)
+def test_a_best_by_another_measure_is_forgotten_as_a_run_resumes(
+    other: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    def begun(state: TrainerState, **given: Any) -> TrainerState:
+        fields = {"metric_for_best_model": "eval_reward", "eval_samples": 1, "problems": ["1"], **given}
+        prompts = fields.pop("problems")
+        problems = prompts and Dataset.from_dict({"prompt": prompts})
+        callback = BestCheckpoint(describe_measure(SimpleNamespace(**fields), problems))
+        callback.on_train_begin(None, state, TrainerControl())
+        return state
+
+    saved = begun(TrainerState()).stateful_callbacks
+    best = {"best_metric": 0.25, "best_global_step": 20, "best_model_checkpoint": "checkpoint-20"}
+    state = begun(TrainerState(global_step=40, stateful_callbacks=saved, **best), **other)
+    assert {name: getattr(state, name) for name in best} == (dict.fromkeys(best) if other else best)
+    assert ("the best so far, 0.25 at step 20, was of eval_reward, 1 answers" in caplog.text) is bool(other)
 
 
 def test_a_gap_is_judged_against_the_first_ones_of_its_run_unless_rounding_cannot_explain_it(
