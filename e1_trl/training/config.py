@@ -4,6 +4,7 @@ Knows nothing about data, rewards or a loaded model.
 """
 
 import logging
+import math
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -160,7 +161,12 @@ class E1Config(BudgetedTraining, GRPOConfig):
             return
         given = f"eval_strategy {validates.value} and save_strategy {saves.value}"
         if validates.value == saves.value:
-            if validates == IntervalStrategy.EPOCH or round(self.eval_steps / self.save_steps, 9) % 1 == 0:
+            # Without max_steps, shares are of a number of steps that is not known yet.
+            every, saved = (
+                math.ceil(self.max_steps * each) if each < 1 and self.max_steps > 0 else each
+                for each in (self.eval_steps or 0, self.save_steps)
+            )
+            if validates == IntervalStrategy.EPOCH or every == saved or (min(every, saved) >= 1 and every % saved == 0):
                 return
             given = f"eval_steps {self.eval_steps:g} and save_steps {self.save_steps:g}"
         raise UserError(

@@ -22,6 +22,7 @@ from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe
 
 ONE = Marker("</think>", (1,), (1,), close_tokens=1)
 BEST = {"metric_for_best_model": "eval_reward"}
+STEPS = {**BEST, "eval_strategy": "steps", "save_strategy": "steps"}
 FOUR = Marker("</think>", (1,), (2, 3, 1, 4), close_tokens=3)
 
 
@@ -150,7 +151,10 @@ def test_a_model_brings_its_tokenizer_and_its_context() -> None:
         ({"eval_samples": 0}, "eval_samples is 0"),
         ({"eval_budgets": ["8+8"], **BEST}, r"is 'eval_reward', and eval_budgets measure eval_budget/8\+8/accuracy$"),
         ({"eval_budgets": ["8+8"], "load_best_model_at_end": True, "eval_strategy": "steps"}, "is 'loss', and"),
-        ({**BEST, "eval_strategy": "steps", "eval_steps": 10, "save_steps": 20}, "_steps 10 and save_steps 20: where"),
+        ({**STEPS, "eval_steps": 10, "save_steps": 20}, "_steps 10 and save_steps 20: where"),
+        ({**STEPS, "eval_steps": 0.3, "save_steps": 0.1}, "eval_steps 0.3 and save_steps 0.1: where"),
+        ({**STEPS, "eval_steps": 0.1, "save_steps": 0.05, "max_steps": 390}, "save_steps 0.05: where"),  # 39 and 20
+        ({**STEPS, "eval_steps": 20, "save_steps": 0.05, "max_steps": 500}, "save_steps 0.05: where"),
         (
             {**BEST, "eval_strategy": "epoch", "save_strategy": "steps"},
             "strategy epoch and save_strategy steps: where",
@@ -182,12 +186,13 @@ def test_contradictions_are_refused_in_one_line(fields: dict[str, object], messa
 
 
 def test_the_best_is_chosen_among_validations_that_have_a_checkpoint() -> None:
-    steps = {"eval_strategy": "steps", "save_strategy": "steps"}
-    fractions = {"eval_steps": 0.3, "save_steps": 0.1}
-    for each in ({"eval_steps": 20, "save_steps": 10}, fractions, {"save_strategy": "best"}):
-        assert config(**BEST, **{**steps, "eval_steps": 5, **each}).metric_for_best_model == "eval_reward"
+    shares = {"eval_steps": 0.3, "save_steps": 0.1, "max_steps": 500}
+    equal = {"eval_steps": 0.1, "save_steps": 0.1}
+    for each in ({"eval_steps": 20, "save_steps": 10}, shares, equal, {"save_strategy": "best"}):
+        assert config(**{**STEPS, "eval_steps": 5, **each}).metric_for_best_model == "eval_reward"
     assert config(eval_strategy="steps", eval_steps=10, save_steps=20).eval_steps == 10
-    assert config(**steps, metric_for_best_model="", eval_steps=10, save_steps=20).metric_for_best_model is None
+    unset = {**STEPS, "metric_for_best_model": "", "eval_steps": 10, "save_steps": 20}
+    assert config(**unset).metric_for_best_model is None
     best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_budget/8+8/accuracy"}
     assert config(eval_budgets=["8+8"], eval_steps=10, save_steps=10, **best).eval_strategy == "steps"
 
