@@ -171,10 +171,8 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
         try:
             hub.push(output, trainer.hub_model_id, args.hub_revision)
         except UserError as error:
-            raise UserError(
-                f"{error}; the model is whole in {output}: the same command with --resume_from_checkpoint true "
-                "uploads it, without training"
-            ) from error
+            command = hub.upload_command(output, trainer.hub_model_id, args.hub_revision)
+            raise UserError(f"{error}; the model is whole in {output}: upload it with {command}") from error
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -1,5 +1,6 @@
 """The Hub: checks before a training that will upload, and the upload of a model or of its card."""
 
+import shlex
 from pathlib import Path
 
 from huggingface_hub import HfApi
@@ -17,6 +18,7 @@ WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf", ".safetensors.index.json", ".
 # Patterns of files that an earlier model may have left in the repository; none matches inside a checkpoint's folder.
 OLD_NUMBERS = [f"{RESULTS}*"]
 OLD_WEIGHTS = ["model*.safetensors*", "pytorch_model*", "adapter_*"]
+OWN = ["_*", "checkpoint-*", "completions/*"]  # patterns of what no upload takes: Transformers' two, and tables
 
 
 def keep_from_the_hub(output_dir: Path) -> None:
@@ -69,10 +71,18 @@ def push(folder: Path, repository: str, revision: str | None, card_only: bool = 
                 revision=revision,
                 commit_message="Model card" if card_only else "End of training",
                 allow_patterns=[README, BUDGET, f"{DETAILS}/*"] if card_only else None,
-                ignore_patterns=["_*", "checkpoint-*"],  # as Transformers does
+                ignore_patterns=OWN,
                 delete_patterns=OLD_NUMBERS if card_only else OLD_NUMBERS + OLD_WEIGHTS,
             )
         )
+
+
+def upload_command(folder: Path, repository: str, revision: str | None) -> str:
+    """Return a command that uploads the model in a folder as `push` does."""
+    patterns = {"--exclude": OWN, "--delete": OLD_NUMBERS + OLD_WEIGHTS}
+    options = [word for option, each in patterns.items() for pattern in each for word in (option, pattern)]
+    branch = [] if revision is None else ["--revision", revision]
+    return shlex.join(["hf", "upload", repository, str(folder), ".", *branch, *options])
 
 
 def check_weights(folder: Path, repository: str, revision: str | None) -> None:

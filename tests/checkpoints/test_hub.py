@@ -1,5 +1,7 @@
 """What is made sure of on the Hub before a training: against a stub of it on this machine."""
 
+import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import huggingface_hub
 import pytest
 from hub_stub import READER, Hub, serving_hub
 
-from e1_trl.checkpoints.hub import check_weights, keep_from_the_hub, push, reserve
+from e1_trl.checkpoints.hub import check_weights, keep_from_the_hub, push, reserve, upload_command
 from e1_trl.errors import UserError
 
 
@@ -64,22 +66,28 @@ def test_a_repository_that_holds_another_model_is_refused_and_ones_own_is_not(hu
             reserve("e1", None, "run-2")
 
 
-def test_what_an_earlier_model_left_goes_as_the_next_is_uploaded(hub: Hub, tmp_path: Path) -> None:
-    own = ["model.safetensors", "README.md", "_README.md", "checkpoint-2/model.safetensors"]
+@pytest.mark.parametrize("revision", [None, "run-2"])
+def test_what_an_earlier_model_left_goes_as_the_next_is_uploaded(
+    hub: Hub, tmp_path: Path, revision: str | None
+) -> None:
+    own = ["model.safetensors", "README.md", "_README.md", "checkpoint-2/model.safetensors", "completions/1.parquet"]
     for file in own:
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text("---\ntags: [a]\n---\n")
     stale = ["adapter_config.json", "adapter_model.safetensors", "model.safetensors.index.json", "e1/results-old.md"]
     stale += ["model-00001-of-00002.safetensors", "pytorch_model.bin", "pytorch_model.bin.index.json"]
     kept = {"model.safetensors", "training_args.bin", ".eval_results/mmlu.yaml", "last-checkpoint/model.safetensors"}
-    hub.add("someone/e1", dict.fromkeys([*stale, *kept], b""))
-    push(tmp_path, "someone/e1", None)
-    (last,) = hub.commits("someone/e1")[1:]
-    assert last.files.keys() == kept | {"README.md"} and last.files["model.safetensors"]
+    for repository in ("someone/e1", "someone/by-hand"):
+        hub.add(repository, dict.fromkeys([*stale, *kept], b""), revision or "main")
+    push(tmp_path, "someone/e1", revision)
+    subprocess.run(shlex.split(upload_command(tmp_path, "someone/by-hand", revision)), check=True)
+    for repository in ("someone/e1", "someone/by-hand"):
+        last = hub.commits(repository, revision or "main")[-1]
+        assert last.files.keys() == kept | {"README.md"} and last.files["model.safetensors"]
     hub.full = True
     (tmp_path / "model.safetensors").write_text("more")
     with pytest.raises(ValueError, match=r"^the upload to someone/e1 failed: [^\n]*400[^\n]*$"):
-        push(tmp_path, "someone/e1", None)
+        push(tmp_path, "someone/e1", revision)
 
 
 @pytest.mark.parametrize("made", [False, True])

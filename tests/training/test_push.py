@@ -116,6 +116,7 @@ def test_an_adapter_is_uploaded_with_its_base_named_after_an_upload_that_was_kil
     assert process.wait(timeout=300) != 0
     lines = [line for line in printed(output).splitlines() if line.startswith("e1 train: ")]
     assert len(lines) == 1 and f"the model is whole in {output}" in lines[0] and "400" in lines[0]
+    assert f": upload it with hf upload someone/e1 {output} . --revision lora --exclude " in lines[0]
     hub.full = False
 
     tables = {*(output / "completions").glob("*.parquet")}
