@@ -154,11 +154,13 @@ class E1Config(BudgetedTraining, GRPOConfig):
             )
 
     def _check_best(self) -> None:
-        """Raise a `UserError` if the best validation may have no checkpoint."""
+        """Raise a `UserError` if the best validation may have no checkpoint, or the last step none next to it."""
         validates = IntervalStrategy(self.eval_strategy)
         saves = SaveStrategy(self.save_strategy)
         if self.metric_for_best_model is None or validates == "no" or saves in (SaveStrategy.NO, SaveStrategy.BEST):
             return
+        if self.save_total_limit == 1:  # then Transformers deletes the last one as the training ends
+            raise UserError("save_total_limit is 1, and metric_for_best_model keeps the best and the last; set it to 2")
         given = f"eval_strategy {validates.value} and save_strategy {saves.value}"
         if validates.value == saves.value:
             # Without max_steps, shares are of a number of steps that is not known yet.

@@ -10,6 +10,7 @@ from transformers import TrainerState
 from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from e1_trl.checkpoints.hub import upload_command
 from e1_trl.errors import UserError
 from e1_trl.training.config import E1Config
 
@@ -32,6 +33,15 @@ def find_checkpoint(args: E1Config, dry_run: bool = False) -> str | None:
     if last is None and named.lower() == "auto":
         return None
     folder = last if named.lower() in ("true", "auto") else Path(named)
+    output = Path(args.output_dir)
+    ended = step_of(output)  # a training writes its state there as it finishes
+    if ended > max((step_of(each) for each in (last, folder) if each is not None), default=0):
+        name = args.hub_model_id or output.absolute().name
+        raise UserError(
+            f"the training in {output} finished at step {ended}, of which it holds no checkpoint: to go on, train the "
+            "finished model in another output_dir (model_name_or_path); to upload it, run "
+            f"{upload_command(output, name, args.hub_revision)}"
+        )
     if folder is None or not step_of(folder):
         where = args.output_dir if folder is None else named
         raise UserError(

@@ -151,6 +151,7 @@ def test_a_model_brings_its_tokenizer_and_its_context() -> None:
         ({"eval_samples": 0}, "eval_samples is 0"),
         ({"eval_budgets": ["8+8"], **BEST}, r"is 'eval_reward', and eval_budgets measure eval_budget/8\+8/accuracy$"),
         ({"eval_budgets": ["8+8"], "load_best_model_at_end": True, "eval_strategy": "steps"}, "is 'loss', and"),
+        ({**STEPS, "save_total_limit": 1}, "^save_total_limit is 1, and metric_for_best_model keeps .*; set it to 2"),
         ({**STEPS, "eval_steps": 10, "save_steps": 20}, "_steps 10 and save_steps 20: where"),
         ({**STEPS, "eval_steps": 0.3, "save_steps": 0.1}, "eval_steps 0.3 and save_steps 0.1: where"),
         ({**STEPS, "eval_steps": 0.1, "save_steps": 0.05, "max_steps": 390}, "save_steps 0.05: where"),  # 39 and 20
@@ -188,7 +189,9 @@ def test_contradictions_are_refused_in_one_line(fields: dict[str, object], messa
 def test_the_best_is_chosen_among_validations_that_have_a_checkpoint() -> None:
     shares = {"eval_steps": 0.3, "save_steps": 0.1, "max_steps": 500}
     equal = {"eval_steps": 0.1, "save_steps": 0.1}
-    for each in ({"eval_steps": 20, "save_steps": 10}, shares, equal, {"save_strategy": "best"}):
+    epochs = {"eval_strategy": "epoch", "save_strategy": "epoch", "eval_steps": None}
+    best = {"save_strategy": "best", "save_total_limit": 1}
+    for each in ({"eval_steps": 20, "save_steps": 10}, shares, equal, best, epochs):
         assert config(**{**STEPS, "eval_steps": 5, **each}).metric_for_best_model == "eval_reward"
     assert config(eval_strategy="steps", eval_steps=10, save_steps=20).eval_steps == 10
     unset = {**STEPS, "metric_for_best_model": "", "eval_steps": 10, "save_steps": 20}

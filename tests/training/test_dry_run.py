@@ -249,6 +249,12 @@ def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
             find_checkpoint(args)
         (tmp_path / "checkpoint-10" / state).touch()
     assert find_checkpoint(args) == find_checkpoint(auto) == str(tmp_path / "checkpoint-10")
+    TrainerState(global_step=12).save_to_json(str(tmp_path / "trainer_state.json"))  # as only the best was kept
+    command = rf"hf upload {tmp_path.name} {tmp_path} \. --exclude '_\*'"
+    for each in (args, auto):
+        with pytest.raises(UserError, match=rf"finished at step 12, .* \(model_name_or_path\); .* {command}"):
+            find_checkpoint(each)
+    (tmp_path / "trainer_state.json").unlink()
     moving = config(output_dir=str(tmp_path), resume_from_checkpoint="true", sync_ref_model=True, beta=0.1)
     with pytest.raises(UserError, match=r"^sync_ref_model is true: a resumed training would begin again with the base"):
         find_checkpoint(moving)
