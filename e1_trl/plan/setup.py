@@ -91,6 +91,7 @@ class Setup:
             require("lora_target_modules", fields["lora_target_modules"], "all-linear")
         if fields["use_peft"]:
             require("lora_modules_to_save", fields["lora_modules_to_save"], None)
+            require("lora_target_parameters", fields["lora_target_parameters"], None)
         require("optim", getattr(fields["optim"], "value", fields["optim"]), "adamw_torch", "adamw_torch_fused")
         gpus = read_value("num_processes", accelerate.get("num_processes", 1), Count)
         if gpus > 1 and starts_one(accelerate):

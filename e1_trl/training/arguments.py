@@ -29,6 +29,7 @@ class TrlFields:
     lora_modules_to_save: list[str] | None = None
     lora_r: Count = 16
     lora_target_modules: list[str] | None = None
+    lora_target_parameters: list[str] | None = None
     loss_type: Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"] = "dapo"
     max_steps: int = -1
     model_revision: str = "main"

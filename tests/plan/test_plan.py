@@ -660,6 +660,10 @@ def test_deepspeed_allocates_the_training_state_that_is_planned(tmp_path: Path) 
             ["E1-Math-1.5B-24GB", "--lora_modules_to_save", "[lm_head]"],
             "lora_modules_to_save .* cannot be planned for, only None",
         ),
+        (
+            ["E1-gpt-oss-20b", "--lora_target_parameters", "[mlp.experts.down_proj]"],
+            "lora_target_parameters .* cannot be planned for, only None",
+        ),
         (["E1-Math-1.5B", "--model_name_or_path", "some/model"], "some/model cannot be planned for: "),
         (["E1-Math-1.5B", "--beta"], "expected pairs --FIELD VALUE"),
         (["E1-Math-1.5B", "--per_device_trian_batch_size", "64"], "did you mean per_device_train_batch_size"),
