@@ -150,16 +150,15 @@ def _read_sharding(accelerate: Mapping[str, Any]) -> tuple[int, bool]:
 
 
 def _checkpoints(fields: Mapping[str, Any]) -> int:
-    """Count the checkpoints on disk at once; without `max_steps`, as many as `save_total_limit` allows."""
-    if fields["save_strategy"] == "no":
+    """Count the checkpoints on disk at once; by epochs or without `max_steps`, as many as `save_total_limit` allows."""
+    strategy = getattr(fields["save_strategy"], "value", fields["save_strategy"])
+    if strategy == "no":
         return 0
     limit = max(0, fields["save_total_limit"] or 0)
-    has_best = fields["load_best_model_at_end"] or fields["metric_for_best_model"] is not None
-    limit += limit == 1 and has_best  # the best beside the last
-    if fields["max_steps"] <= 0:
+    every = {"steps": fields["save_steps"], "best": fields["eval_steps"]}.get(strategy)  # best: at most all validations
+    if fields["max_steps"] <= 0 or not every:
         return limit + 1
-    every = fields["save_steps"] if fields["save_steps"] >= 1 else fields["save_steps"] * fields["max_steps"]
-    saves = math.ceil(fields["max_steps"] / every)
+    saves = math.ceil(fields["max_steps"] / (every if every >= 1 else every * fields["max_steps"]))
     return min(saves, limit + 1) if limit else saves
 
 

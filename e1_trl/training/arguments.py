@@ -21,6 +21,7 @@ class TrlFields:
     attn_implementation: str | None = None
     beta: Annotated[float, Within(0)] = 0.0
     dtype: Any = "float32"
+    eval_steps: float | None = None
     generation_batch_size: Count | None = None
     gradient_accumulation_steps: Count = 1
     gradient_checkpointing: bool = True

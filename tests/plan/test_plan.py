@@ -26,6 +26,7 @@ from transformers.integrations.deepspeed import (
     is_deepspeed_zero3_enabled,
     unset_hf_deepspeed_config,
 )
+from transformers.trainer_utils import SaveStrategy
 from trl import ModelConfig
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
@@ -472,7 +473,7 @@ def test_a_recipe_with_an_engine_of_two_gpus_does_not_fit_one() -> None:
 
 
 # The checkpoint's bytes a parameter: the model, its copy under ZeRO-2, fp32 masters and two moments.
-LAST = {"save_total_limit": 1, "metric_for_best_model": None}
+BEST = {"save_strategy": SaveStrategy.BEST, "save_steps": 400, "eval_steps": 50, "save_total_limit": None}
 DISKS = [
     ("E1-Math-1.5B", "zero2", {}, 4 * 1.777e9 * 16 + 1.777e9 * 2),
     ("E1-Math-7B", "zero3", {}, 4 * 7.616e9 * 14 + 7.616e9 * 2),
@@ -480,9 +481,11 @@ DISKS = [
     ("E1-Math-1.5B", "zero2", {"save_total_limit": None}, 20 * 1.777e9 * 16 + 1.777e9 * 2),  # 400 steps, every 20
     ("E1-Math-1.5B", "zero2", {"save_total_limit": None, "save_steps": 0.1}, 10 * 1.777e9 * 16 + 1.777e9 * 2),
     ("E1-Math-1.5B", "zero2", {"max_steps": -1}, 4 * 1.777e9 * 16 + 1.777e9 * 2),
-    ("E1-Math-1.5B", "zero2", {"save_total_limit": 1}, 3 * 1.777e9 * 16 + 1.777e9 * 2),  # the best, the last, the next
-    ("E1-Math-1.5B", "zero2", {**LAST, "load_best_model_at_end": True}, 3 * 1.777e9 * 16 + 1.777e9 * 2),
-    ("E1-Math-1.5B", "zero2", LAST, 2 * 1.777e9 * 16 + 1.777e9 * 2),
+    ("E1-Math-1.5B", "zero2", {"save_total_limit": 1}, 2 * 1.777e9 * 16 + 1.777e9 * 2),
+    ("E1-Math-1.5B", "zero2", BEST, 8 * 1.777e9 * 16 + 1.777e9 * 2),  # 400 steps, a validation every 50
+    ("E1-Math-1.5B", "zero2", {**BEST, "eval_steps": 0.25}, 4 * 1.777e9 * 16 + 1.777e9 * 2),
+    ("E1-Math-1.5B", "zero2", {**BEST, "eval_steps": None, "save_total_limit": 2}, 3 * 1.777e9 * 16 + 1.777e9 * 2),
+    ("E1-Math-1.5B", "zero2", {"save_strategy": "epoch", "save_steps": 400}, 4 * 1.777e9 * 16 + 1.777e9 * 2),
     ("E1-Math-1.5B", "zero2", {"save_strategy": "no"}, 1.777e9 * 2),
     ("E1-Math-1.5B", "zero2", {"save_only_model": True}, 4 * 1.777e9 * 2 + 1.777e9 * 2),
 ]
