@@ -44,7 +44,7 @@ from e1_trl.training.launch import check_batch
 from e1_trl.training.lengths import warn_of_scaling
 from e1_trl.training.named_rewards import make_rewards
 from e1_trl.training.recipe_as_run import E1ScriptArguments, Recipe, fields_of_config, parse_recipe, resolved
-from e1_trl.training.resumption import check_output, check_same_adapter, find_checkpoint
+from e1_trl.training.resumption import check_output, check_same_adapter, check_same_base, find_checkpoint
 from e1_trl.training.rewards import Accuracy
 from e1_trl.training.trainer import E1Trainer
 from e1_trl.training.validation import BestCheckpoint, Validation
@@ -79,6 +79,9 @@ def prepare(
         **(args.model_init_kwargs or {}),
     }
     facts = ModelFacts.of(args, model.model_name_or_path)
+    base = BaseModel.of(model.model_name_or_path, args.model_init_kwargs["revision"])
+    if checkpoint is not None:
+        check_same_base(Path(checkpoint), base)
     check_precision(args, model.model_name_or_path, adapter)
     with args.main_process_first(desc="preparing the prompts"):
         problems, evaluation = load(script_args, mixture, args, facts.tokenizer, rewards)
@@ -97,7 +100,7 @@ def prepare(
     named = [script_args.dataset_name, *(each.path for each in mixture.datasets if not each.data_files)]
     first = problems[0]["prompt"]
     origin = replace(
-        BaseModel.of(model.model_name_or_path, args.model_init_kwargs["revision"]),
+        base,
         datasets=tuple(name for name in named if name and not Path(name).exists()),  # the Hub refuses others
         conversations=not isinstance(first, str),
         instruction=script_args.instruction or INSTRUCTION * (INSTRUCTION in last_question(first)),

@@ -10,7 +10,10 @@ from transformers import TrainerState
 from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from e1_trl.checkpoints.budget_file import find_file
+from e1_trl.checkpoints.checkpoint import ORIGIN
 from e1_trl.checkpoints.hub import upload_command
+from e1_trl.checkpoints.model_card import BaseModel
 from e1_trl.errors import UserError
 from e1_trl.training.config import E1Config
 
@@ -95,6 +98,29 @@ def check_same_adapter(checkpoint: Path, adapter: Any) -> None:
     if other := [name for name in SCALE if saved.get(name, own[name]) != own[name]]:
         found = ", ".join(f"{name} {saved[name]}" for name in other)
         raise UserError(f"the adapter in {checkpoint} has {found}, and the recipe differs; set it as there")
+
+
+def check_same_base(checkpoint: Path, base: BaseModel) -> None:
+    """Raise a `UserError` if the adapter in a checkpoint was trained on another base; warn for a whole model.
+
+    Bases on the Hub are compared by their commits, others by the last part of their names, as folders move.
+    """
+    adapter = checkpoint / "adapter_config.json"
+    origin = find_file(str(checkpoint), ORIGIN, None) or adapter
+    saved = json.loads(origin.read_text()) if origin.exists() else {}
+    name = saved.get("base", saved.get("base_model_name_or_path"))
+    commit = saved.get("commit")
+    if base.commit is not None and commit is not None:
+        is_same = base.commit == commit
+    else:
+        is_same = name is None or Path(name).name == Path(base.base).absolute().name
+    if is_same:
+        return
+    was = f"the base of {checkpoint} was {name}" + f", commit {commit}" * (commit is not None)
+    found = f"and the recipe's is {base.base}" + f", commit {base.commit}" * (base.commit is not None)
+    if adapter.exists():
+        raise UserError(f"{was}, {found}: set model_name_or_path and model_revision as there, where the adapter fits")
+    logger.warning("%s, %s: the tokenizer, a reference model (beta) and the card are the recipe's", was, found)
 
 
 def check_output(output: Path, dry_run: bool = False) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,12 @@ from transformers import Trainer, TrainerState
 from trl import ModelConfig
 from trl.trainer.utils import RepeatSampler
 
+from e1_trl.checkpoints.model_card import BaseModel
 from e1_trl.errors import UserError
 from e1_trl.train import main, make_adapter
 from e1_trl.training.beforehand import check_model
 from e1_trl.training.dry_run import steps_of
-from e1_trl.training.resumption import check_output, check_same_adapter, find_checkpoint
+from e1_trl.training.resumption import check_output, check_same_adapter, check_same_base, find_checkpoint
 from experiments.families.models import make_model, save
 
 NANO = (
@@ -281,6 +283,32 @@ def test_an_adapter_is_resumed_with_the_scale_that_it_was_trained_with(tmp_path:
         check_same_adapter(tmp_path, None)
     with pytest.raises(UserError, match="has lora_alpha 32, use_rslora False, and the recipe differs"):
         check_same_adapter(tmp_path, LoraConfig(r=8, lora_alpha=64, use_rslora=True))
+
+
+@pytest.mark.parametrize(
+    ("saved", "own", "same"),
+    [
+        (BaseModel("org/a", "c" * 40), BaseModel("org/renamed", "c" * 40), True),
+        (BaseModel("org/a", "c" * 40), BaseModel("org/a", "d" * 40), False),
+        (BaseModel("/data/a", None), BaseModel("/moved/a", None), True),
+        (BaseModel("org/a", "c" * 40), BaseModel("/data/b", None), False),
+        (None, BaseModel("/data/a", None), True),
+        (None, BaseModel("org/b", "c" * 40), False),
+    ],
+)
+def test_an_adapter_is_resumed_on_its_own_base_and_a_whole_model_on_another_with_a_warning(
+    saved: BaseModel | None, own: BaseModel, same: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_same_base(tmp_path, own)  # of which nothing is known
+    if saved is not None:
+        (tmp_path / "e1").mkdir()
+        saved.write(tmp_path)
+        check_same_base(tmp_path, own)
+        assert ("a reference model (beta) and the card are the recipe's" in caplog.text) is not same
+    LoraConfig(base_model_name_or_path="org/a").save_pretrained(tmp_path)
+    expected = nullcontext() if same else pytest.raises(UserError, match=r"^the base of .* was org/a.* where the")
+    with expected:
+        check_same_base(tmp_path, own)
 
 
 def test_an_adapter_has_no_dropout_and_a_plain_base(tmp_path: Path) -> None:
