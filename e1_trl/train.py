@@ -47,7 +47,7 @@ from e1_trl.training.recipe_as_run import E1ScriptArguments, Recipe, fields_of_c
 from e1_trl.training.resumption import check_output, check_same_adapter, check_same_base, find_checkpoint
 from e1_trl.training.rewards import Accuracy
 from e1_trl.training.trainer import E1Trainer
-from e1_trl.training.validation import BestCheckpoint, Validation
+from e1_trl.training.validation import BestCheckpoint, Validation, describe_measure
 
 MAX_GRADING_WORKERS = 8
 ALL_LAYERS = "all-linear"
@@ -158,7 +158,7 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
             trainer.add_callback(
                 Validation(trainer, evaluation, args.evaluation_budgets, recipe.grader, args.eval_samples)
             )
-        trainer.add_callback(BestCheckpoint())
+        trainer.add_callback(BestCheckpoint(describe_measure(args, evaluation)))
         pinned = {} if recipe.origin.commit is None else {"model_revision": recipe.origin.commit}
         checkpoint = None if recipe.checkpoint is None else Path(recipe.checkpoint)
         write_cards(trainer, recipe.origin, {**written, **pinned}, checkpoint)

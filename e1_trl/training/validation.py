@@ -1,5 +1,7 @@
 """Accuracy at several budgets while a training runs, from the trainer's own engine (the paper's figure 3)."""
 
+import hashlib
+import json
 import logging
 import math
 from collections.abc import Sequence
@@ -11,25 +13,43 @@ import pandas as pd
 from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
+from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy
 
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.budget import Budget
 from e1_trl.errors import UserError
 from e1_trl.rollout import ThinkingEnd
+from e1_trl.training.config import E1Config
 from e1_trl.training.progress import BUDGET
 from e1_trl.training.trainer import E1Trainer
 
 logger = logging.getLogger(__name__)
 
 
-class BestCheckpoint(TrainerCallback):
+class BestCheckpoint(TrainerCallback, ExportableState):
     """Finds the best checkpoint of a resumed training in `output_dir`, wherever that folder was earlier.
 
     Transformers forgets a checkpoint that has moved, and would end a training with its last weights, not the best.
+    The best by another measure than `measured` is forgotten, with a warning.
     """
 
+    def __init__(self, measured: str):
+        self.measured = measured
+
+    def state(self) -> dict[str, Any]:
+        """Return what is measured, which Transformers saves."""
+        return {"args": {}, "attributes": {"measured": self.measured}}
+
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        saved = state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).get("measured")
+        if state.best_metric is not None and saved not in (None, self.measured):
+            logger.warning(
+                "the best so far, %g at step %s, was of %s, and is forgotten: this run validates by %s",
+                *(state.best_metric, state.best_global_step, saved, self.measured),
+            )
+            state.best_metric = state.best_global_step = state.best_model_checkpoint = None
+        state.stateful_callbacks[type(self).__name__] = self.state()
         if state.best_global_step is None or state.best_model_checkpoint is not None:
             return
         best = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
@@ -37,6 +57,13 @@ class BestCheckpoint(TrainerCallback):
             state.best_model_checkpoint = str(best)
         elif args.load_best_model_at_end:
             raise UserError(f"load_best_model_at_end is true, and the best checkpoint, {best}, is gone")
+
+
+def describe_measure(args: E1Config, problems: Dataset | None) -> str:
+    """Describe how the best weights are chosen: by which metric, and on which problems."""
+    prompts = [] if problems is None else list(problems["prompt"])
+    name = hashlib.sha256(json.dumps(prompts).encode()).hexdigest()[:8]
+    return f"{args.metric_for_best_model}, {args.eval_samples} answers to each of {len(prompts)} problems ({name})"
 
 
 @dataclass(eq=False)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
 from transformers import (
     AutoModelForCausalLM,
     Qwen2Config,
@@ -30,7 +31,7 @@ from e1_trl.training.groups import Group, GroupReward
 from e1_trl.training.lengths import Hapo, LaserD
 from e1_trl.training.phases import SAMPLING, SYNC, Phases
 from e1_trl.training.progress import FIRST, GAP, Progress
-from e1_trl.training.validation import BestCheckpoint, Validation
+from e1_trl.training.validation import BestCheckpoint, Validation, describe_measure
 
 KEY = "0123456789abcdef"
 
@@ -266,7 +267,7 @@ def test_the_best_checkpoint_is_found_in_a_folder_that_was_moved(tmp_path: Path)
         fixed = {"use_cpu": True, "bf16": False, "report_to": "none", "max_steps": 3, "learning_rate": 0.1}
         args = TrainingArguments(str(folder), **fixed, **strategies, **best)
         rows = [{"labels": torch.ones(1)}] * 8
-        return Trainer(Falling(), args, train_dataset=rows, eval_dataset=rows, callbacks=[BestCheckpoint()])
+        return Trainer(Falling(), args, train_dataset=rows, eval_dataset=rows, callbacks=[BestCheckpoint("loss")])
 
     first = training(tmp_path / "run")
     first.train()
@@ -280,6 +281,27 @@ def test_the_best_checkpoint_is_found_in_a_folder_that_was_moved(tmp_path: Path)
     shutil.rmtree(tmp_path / "moved" / "checkpoint-1")
     with pytest.raises(UserError, match=r"load_best_model_at_end is true, and the best checkpoint, .*-1, is gone"):
         training(tmp_path / "moved").train(resume_from_checkpoint=True)
+
+
+@pytest.mark.parametrize(
+    "other", [{"metric_for_best_model": "eval_loss"}, {"eval_samples": 2}, {"problems": ["2"]}, {"problems": None}, {}]
+)
+def test_a_best_by_another_measure_is_forgotten_as_a_run_resumes(
+    other: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    def begun(state: TrainerState, **given: Any) -> TrainerState:
+        fields = {"metric_for_best_model": "eval_reward", "eval_samples": 1, "problems": ["1"], **given}
+        prompts = fields.pop("problems")
+        problems = prompts and Dataset.from_dict({"prompt": prompts})
+        callback = BestCheckpoint(describe_measure(SimpleNamespace(**fields), problems))
+        callback.on_train_begin(None, state, TrainerControl())
+        return state
+
+    saved = begun(TrainerState()).stateful_callbacks
+    best = {"best_metric": 0.25, "best_global_step": 20, "best_model_checkpoint": "checkpoint-20"}
+    state = begun(TrainerState(global_step=40, stateful_callbacks=saved, **best), **other)
+    assert {name: getattr(state, name) for name in best} == (dict.fromkeys(best) if other else best)
+    assert ("the best so far, 0.25 at step 20, was of eval_reward, 1 answers" in caplog.text) is bool(other)
 
 
 def test_a_gap_is_judged_against_the_first_ones_of_its_run_unless_rounding_cannot_explain_it(
