@@ -12,7 +12,7 @@ from transformers.utils import IMAGE_PROCESSOR_NAME, PROCESSOR_NAME, VIDEO_PROCE
 from e1_trl.atomic import write_atomically
 from e1_trl.checkpoints import model_card
 from e1_trl.checkpoints.budget_file import FILE, BudgetInfo, find_file
-from e1_trl.checkpoints.checkpoint import ORIGIN
+from e1_trl.checkpoints.checkpoint import ORIGIN, Checkpoint
 from e1_trl.checkpoints.hub import keep_from_the_hub
 from e1_trl.checkpoints.model_card import DETAILS, EARLIER, RECIPE, BaseModel, publish
 from e1_trl.training.resumption import step_of
@@ -31,8 +31,8 @@ def write_cards(
     """Have a trainer write its model's card and files into `output_dir` before every save and upload.
 
     A model that also reads images gets its base's files for images. Tables of completions stay out of an upload. Until
-    a resumed training has learnt something, only the card itself is written: a finished training may only upload its
-    model, which may have been evaluated.
+    a resumed training has learnt something or saved other weights, only the card itself is written: a finished training
+    may only upload its model, which may have been evaluated.
 
     Args:
         trainer: its marker, budgets and model are described.
@@ -58,13 +58,16 @@ def write_cards(
     if checkpoint is not None and (before / ORIGIN).exists():
         earlier = BaseModel.read(before).datasets
         base = replace(base, datasets=tuple(dict.fromkeys([*earlier, *base.datasets])))
-
+    is_found = checkpoint is not None and (folder / ORIGIN).exists() and trainer.is_world_process_zero()
+    found = Checkpoint(str(folder)).fingerprint() if is_found else None
     history = _read_history(before, resumed) if checkpoint is not None and (before / RECIPE).exists() else {}
 
     def write(**more: Any) -> None:
         hub_id = trainer.hub_model_id  # read late: an upload without configuration sets it only then
         branch = trainer.args.hub_revision
-        if trainer.state.global_step <= resumed and resumed and (folder / ORIGIN).exists():
+        at = trainer.state.global_step
+        # Where nothing is trained, load_best_model_at_end may still decide which weights are saved.
+        if found and (at < resumed or (at == resumed and found == Checkpoint(str(folder)).fingerprint())):
             model_card.write(folder, hub_id or str(folder), branch if hub_id else None)
             return
         if recipe is not None:

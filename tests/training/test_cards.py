@@ -118,8 +118,9 @@ def test_an_origin_and_a_recipe_are_written_as_they_are_given(tmp_path: Path) ->
     assert "- mine\n" in text and "me/e1" in text
 
 
+@pytest.mark.parametrize(("steps", "weights"), [((21, 22), b""), ((20, 20), b"the best")])
 def test_a_training_that_goes_on_keeps_efforts_and_its_earlier_recipe_and_a_finished_one_its_results(
-    tmp_path: Path,
+    steps: tuple[int, int], weights: bytes, tmp_path: Path
 ) -> None:
     trainer = WithoutEngine(tmp_path, thinking_budget=8)
     write_cards(trainer, ORIGIN, {"learning_rate": 1e-6})
@@ -128,6 +129,7 @@ def test_a_training_that_goes_on_keeps_efforts_and_its_earlier_recipe_and_a_fini
     replace(BudgetInfo.read(tmp_path / "budget.json"), efforts=efforts).write(tmp_path)
     results = tmp_path / "e1" / "results-aime.md"
     results.touch()
+    (tmp_path / "model.safetensors").touch()
     checkpoint = make_checkpoint(tmp_path, 20)
     write_cards(trainer, replace(ORIGIN, datasets=("org/later",)), {"learning_rate": 5e-7}, checkpoint)
     trainer.hub_model_id = "me/e1"
@@ -136,7 +138,8 @@ def test_a_training_that_goes_on_keeps_efforts_and_its_earlier_recipe_and_a_fini
     assert results.exists() and "me/e1" in (tmp_path / "README.md").read_text()
     assert not [*tmp_path.glob("e1/recipe-*")]
 
-    for trainer.state.global_step in (21, 22):
+    (tmp_path / "model.safetensors").write_bytes(weights)  # others only by load_best_model_at_end
+    for trainer.state.global_step in steps:
         trainer.create_model_card()
     assert BudgetInfo.read(tmp_path / "budget.json").efforts == efforts and not results.exists()
     assert BaseModel.read(tmp_path).datasets == ("org/data", "org/later")
