@@ -166,7 +166,7 @@ class E1Config(BudgetedTraining, GRPOConfig):
             # Without max_steps, shares are of a number of steps that is not known yet.
             every, saved = (
                 math.ceil(self.max_steps * each) if each < 1 and self.max_steps > 0 else each
-                for each in (self.eval_steps or 0.0, self.save_steps)
+                for each in (self.eval_steps or 0, self.save_steps)
             )
             if validates == IntervalStrategy.EPOCH or every == saved or (min(every, saved) >= 1 and every % saved == 0):
                 return

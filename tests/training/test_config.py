@@ -189,8 +189,9 @@ def test_contradictions_are_refused_in_one_line(fields: dict[str, object], messa
 def test_the_best_is_chosen_among_validations_that_have_a_checkpoint() -> None:
     shares = {"eval_steps": 0.3, "save_steps": 0.1, "max_steps": 500}
     equal = {"eval_steps": 0.1, "save_steps": 0.1}
+    epochs = {"eval_strategy": "epoch", "save_strategy": "epoch", "eval_steps": None}
     best = {"save_strategy": "best", "save_total_limit": 1}
-    for each in ({"eval_steps": 20, "save_steps": 10}, shares, equal, best):
+    for each in ({"eval_steps": 20, "save_steps": 10}, shares, equal, best, epochs):
         assert config(**{**STEPS, "eval_steps": 5, **each}).metric_for_best_model == "eval_reward"
     assert config(eval_strategy="steps", eval_steps=10, save_steps=20).eval_steps == 10
     unset = {**STEPS, "metric_for_best_model": "", "eval_steps": 10, "save_steps": 20}
