@@ -57,8 +57,8 @@ class Marker:
         opener_ids: token ids of the opener.
         empty_ids: token ids that are forced at a thinking budget of 0 if the prompt has not opened the thinking: the
             opener, the template's text between the opener and the marker of an empty thinking, and `forced_ids`.
-        added: texts of added tokens, some of which end a turn.
         decode: turns token ids into text, special tokens included. Without it every prompt counts as `NOTHING`.
+        added: texts of added tokens, some of which end a turn.
     """
 
     text: str
@@ -68,8 +68,8 @@ class Marker:
     opener: str = ""
     opener_ids: tuple[int, ...] = ()
     empty_ids: tuple[int, ...] = ()
-    added: tuple[str, ...] = field(default=(), compare=False, repr=False)
     decode: Callable[..., str] | None = field(default=None, compare=False, repr=False)
+    added: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @classmethod
     def from_tokenizer(

@@ -3,7 +3,7 @@ const at = (id) => document.getElementById(id);
 const SYMBOLS = { correct: "✓", wrong: "✗", unanswered: "✂", unevaluated: "=", unparseable: "?", unboxed: "∅",
   no_program: "∅", timed_out: "T", crashed: "C", out_of_memory: "M", too_much_output: "O", not_callable: "N", ungraded: "U" };
 const ENDS = { closed: "closed naturally", forced: "closed by force", eos: "ended without an answer (eos)", total: "ended by the total budget",
-  prompt: "closed by the prompt" };
+  prompt: "closed by the prompt", none: "none began" };
 const symbol = (finalOutcome) => SYMBOLS[finalOutcome] ?? "!";
 const shade = (finalOutcome) => (finalOutcome === "correct" ? "right" : finalOutcome === "wrong" ? "wrong" : "other");
 const words = (name) => (name === "correct" ? "right" : name.replaceAll("_", " "));

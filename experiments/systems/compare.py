@@ -15,14 +15,15 @@ from e1_trl.report.statistics import Estimate, Values, difference
 from experiments.systems.measure import BANNED, FREE_ROW, THINKING, Row, unpack
 
 # Each against E1, whose budget of 36 tokens was chosen, random budgets also against twice that, what gives credit at
-# several budgets of one thought or has an advantage of its own against random ones, the control of forks, and E1
-# against no training.
+# several budgets of one thought or has an advantage of its own against random ones, the control of forks, the mean of
+# the forks' weights, and E1 against no training.
 PAIRS = (
     *((name, "e1") for name in ("e1_random", "e1_random_rows", "e1_18", "e1_72", "e1_144")),
     *((name, "e1_72") for name in ("e1_random", "e1_random_rows")),
     *((name, "e1_random_rows") for name in ("forks", "forks_mean", "anytime", "s_grpo", "gfpo", "lead", "mgpo")),
     ("rows_quarter", "e1_random_rows"),
     ("forks_mean", "rows_quarter"),
+    ("forks_mean, averaged", "e1_random_rows"),
     ("e1", BANNED),
 )
 HEADER = ("system", "minus", "seeds", "points", "over seeds: Welch's t, p", "95% over problems", "95% over both", "p")
