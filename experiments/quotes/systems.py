@@ -131,7 +131,8 @@ def more_to_gain(rows: list[Row]) -> Iterator[str]:
 
 def other_rates(rows: list[Row]) -> Iterator[str]:
     """Return quotes of what best_of's systems have at other rates."""
-    at = {system: [row for row in rows if place(row) == (BEST_OF.name, system)] for _, system in map(place, rows)}
+    ordered = sorted(rows, key=lambda row: row["seed"])
+    at = {system: [row for row in ordered if place(row) == (BEST_OF.name, system)] for _, system in map(place, rows)}
     ends = {system: 100 * mean(own, "mean_accuracy") for system, own in at.items() if own}
     fast = {name: at[f"{name} at 0.0002"] for name in ("e1", "e1_18", RANDOM, "forks_mean", "rows_quarter")}
     free = {name: f"{mean(own, 'unconstrained_accuracy'):.1%}" for name, own in fast.items()}
@@ -144,6 +145,11 @@ def other_rates(rows: list[Row]) -> Iterator[str]:
     end = ends["forks_mean at 0.0002"]
     yield f"Forks with the mean fall there from {half:.1%} after half of the tokens to {end:.1f}%"
     yield f"E1 at 18 tokens ends at {ends['e1_18 at 0.0002']:.1f}%"
+    whole = at["forks_mean at 0.0002, averaged"]
+    gains = [100 * (one - other) for one, other in zip(*map(accuracies, (whole, fast["forks_mean"])), strict=True)]
+    yield f"(`averaged`) is {', '.join(f'{each:.1f}' for each in gains[:-1])} and {gains[-1]:.1f} points better"
+    without = mean(whole, "unconstrained_accuracy")
+    yield f"ends at {ends['forks_mean at 0.0002, averaged']:.1f}%, with {without:.1%} without a budget"
     slow = [f"{ends[f'{name} at 5e-05']:.1f}" for name in (RANDOM, "rows_quarter", "e1_18")]
     yield f"At 5e-5 random budgets, the quarter and E1 at 18 tokens end at {slow[0]}, {slow[1]} and {slow[2]}%"
 

@@ -197,7 +197,7 @@ def test_another_models_thinking_is_not_put_after_a_prompt_that_closed_it(
     assert run(tmp_path / "thinker", *words, "--methods", "separate") > 0
     (dated / "chat_template.jinja").write_text(DATED.replace("<think>", "<think></think>"))
     mixed = [*words, "--methods", "mixed", "--thinking_from", tmp_path / "thinker"]
-    with pytest.raises(UserError, match="thinker has prompts = .*; they must match"):
+    with pytest.raises(UserError, match=r"thinker has prompts = .*; they must match"):
         run(tmp_path / "mixed", *mixed)
     assert run(tmp_path / "closed", *words, "--methods", "separate") > 0
     with pytest.raises(StoreError, match="closed: the thinking of problem 0, sample 0 was cut at 0 tokens"):
