@@ -14,8 +14,8 @@ def cores(groups: Path = Path("/sys/fs/cgroup")) -> int:
     """
     found = len(os.sched_getaffinity(0))
     for names in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError, ValueError):  # none, or none that can be read
             quota, period = " ".join((groups / name).read_text() for name in names).split()
             if quota not in ("max", "-1"):
-                found = min(found, math.ceil(int(quota) / int(period)))
+                found = max(1, min(found, math.ceil(int(quota) / int(period))))
     return found

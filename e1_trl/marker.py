@@ -58,7 +58,7 @@ class Marker:
         empty_ids: token ids that are forced at a thinking budget of 0 if the prompt has not opened the thinking: the
             opener, the template's text between the opener and the marker of an empty thinking, and `forced_ids`.
         decode: turns token ids into text, special tokens included. Without it every prompt counts as `NOTHING`.
-        added: texts of added tokens, some of which end a turn.
+        turns: added tokens between the last question and what the model says.
     """
 
     text: str
@@ -69,7 +69,7 @@ class Marker:
     opener_ids: tuple[int, ...] = ()
     empty_ids: tuple[int, ...] = ()
     decode: Callable[..., str] | None = field(default=None, compare=False, repr=False)
-    added: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    turns: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @classmethod
     def from_tokenizer(
@@ -89,7 +89,9 @@ class Marker:
         # first shows all of it.
         close_tokens = next((n for n in range(1, len(forced_ids) + 1) if text in tokenizer.decode(forced_ids[:n])), 0)
         opener = opener_of(text)
-        opening = tokenizer.encode(_find_opening(tokenizer, opener, text), add_special_tokens=False)
+        prompts = _ask_both_ways(tokenizer)
+        opening = tokenizer.encode(_find_opening(prompts, opener, text), add_special_tokens=False)
+        turn = prompts[0].rpartition("?")[2] if prompts else ""
         return cls(
             text=text,
             ids=ids,
@@ -98,7 +100,7 @@ class Marker:
             opener=opener,
             opener_ids=tuple(tokenizer.encode(opener, add_special_tokens=False)),
             empty_ids=(*opening, *forced_ids) if close_tokens else (),
-            added=tuple(filter(str.strip, tokenizer.get_added_vocab())),
+            turns=tuple(each for each in tokenizer.get_added_vocab() if each.strip() and each in turn),
             decode=tokenizer.decode,
         )
 
@@ -115,8 +117,8 @@ class Marker:
             return PromptState.NOTHING
         whole = self.decode(list(prompt_ids), skip_special_tokens=False)
         _, opener, after = whole.rpartition(self.opener.rstrip())
-        # A question may name the opener; its turn ends in an added token.
-        is_open = opener and not any(text in after for text in (self.text, *self.added))
+        # A question may name the opener; its turn ends in such tokens.
+        is_open = opener and not any(text in after for text in (self.text, *self.turns))
         return PromptState.OPENED if is_open else PromptState.NOTHING
 
     def check(self, ends: Collection[int]) -> None:
@@ -155,20 +157,24 @@ def find_marker(tokenizer: "PreTrainedTokenizerBase") -> str:
     )
 
 
-def _find_opening(tokenizer: "PreTrainedTokenizerBase", opener: str, marker: str) -> str:
+def _ask_both_ways(tokenizer: "PreTrainedTokenizerBase") -> list[str]:
+    """Return the template's prompts of a question with thinking and without; empty if it makes none."""
+    from jinja2 import TemplateError
+
+    ask = partial(tokenizer.apply_chat_template, [{"role": "user", "content": "?"}], add_generation_prompt=True)
+    with suppress(TemplateError, ValueError, TypeError):  # a template may refuse the argument, and there may be none
+        return [str(ask(tokenize=False, enable_thinking=thinks)) for thinks in (True, False)]
+    return []
+
+
+def _find_opening(prompts: Sequence[str], opener: str, marker: str) -> str:
     """Return the template's text before the marker of an empty thinking, else the opener.
 
     It begins where a prompt that asks for thinking ends or, if that has opened the thinking, with the opener.
     """
-    from jinja2 import TemplateError
-
-    prompts: list[str] = []
-    ask = partial(tokenizer.apply_chat_template, [{"role": "user", "content": "?"}], add_generation_prompt=True)
-    with suppress(TemplateError, ValueError, TypeError):  # a template may refuse the argument, and there may be none
-        prompts = [str(ask(tokenize=False, enable_thinking=thinks)) for thinks in (True, False)]
     closed = prompts[-1].rstrip() if prompts else ""
     head = closed.removesuffix(marker)
     if not opener or opener not in head or head == closed:
         return opener
-    rest = head.rpartition(prompts[0][-TURN:])[2]
-    return rest if opener in rest else opener + head.rpartition(opener)[2]
+    _, found, rest = head.rpartition(prompts[0][-TURN:])
+    return rest if found and opener in rest else opener + head.rpartition(opener)[2]

@@ -282,6 +282,8 @@ def test_a_batch_that_is_no_number_is_refused_before_anything_starts(tmp_path: P
     ("files", "expected"),
     [
         ({"cpu.max": "250000 100000\n"}, 3),
+        ({"cpu.max": ""}, 64),
+        ({"cpu.max": "0 100000\n"}, 1),
         ({"cpu.max": "10000 100000\n"}, 1),
         ({"cpu.max": "max 100000\n"}, 64),
         ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4),

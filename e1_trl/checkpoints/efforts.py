@@ -35,7 +35,8 @@ def template_arguments(template: str, word: str) -> dict[str, Any]:
     for level in ("low", "medium"):
         if f"{level}_effort" in template:
             told[f"{level}_effort"] = word != "none" and nearest_level(word, SHARES) == level
-    return told | {name: word != "none" for name in SWITCHES if re.search(rf"(?<![.\w'\"]){name}\b", template)}
+    code = " ".join(re.findall(r"\{[{%].*?[%}]\}", template, re.DOTALL))  # no comments, and no text of prompts
+    return told | {name: word != "none" for name in SWITCHES if re.search(rf"(?<![.\w'\"]){name}\b", code)}
 
 
 def make_efforts(named: Mapping[str, Effort], default: Budget, template: str, most: int) -> dict[str, Effort]:

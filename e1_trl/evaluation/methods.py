@@ -19,7 +19,6 @@ from e1_trl.tree import Coroutine, Phase, Tree
 
 logger = logging.getLogger(__name__)
 
-BEGINNING = 32  # tokens of a completion in which its opener, if any, stands
 S1_RELEASED_SOLUTION = 20  # tokens; what the published s1 baseline was given to answer
 
 
@@ -112,9 +111,9 @@ def separate(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutin
 def _answers_at_once(completion: Completion, question: Question, setting: Setting) -> bool:
     """Return whether neither the prompt nor the model opened a thinking."""
     marker = setting.close.marker
-    begins = setting.decode(completion.token_ids[:BEGINNING].tolist()).lstrip()
     is_open = marker.state_of(question.prompt_ids) is not PromptState.NOTHING
-    return bool(marker.opener) and not is_open and not begins.startswith(marker.opener.strip())
+    text = setting.decode(completion.token_ids.tolist())
+    return bool(marker.opener) and not is_open and marker.opener.strip() not in text
 
 
 def _solve(

@@ -135,7 +135,7 @@ def _stopping(answers: pd.DataFrame, votes: bool) -> Stopping | None:
     }
     own = answers[[*PLACE, "thinking_budget", "solution_budget"]].assign(**columns)
     at_all = own.groupby(PLACE)["thinking_budget"].transform("count") == own["thinking_budget"].nunique()
-    at_once = (answers["thinking_end"] == ThinkingEnd.NONE).groupby([own[name] for name in PLACE]).transform("any")
+    at_once = own.assign(none=answers["thinking_end"] == ThinkingEnd.NONE).groupby(PLACE)["none"].transform("any")
     wide = own[at_all & ~at_once].sort_values([*PLACE, "thinking_budget"])
     budgets = [str(budget_of(row)) for _, row in wide.drop_duplicates("thinking_budget").iterrows()]
     if len(budgets) < 2:

@@ -38,12 +38,12 @@ def find_checkpoint(args: E1Config, dry_run: bool = False) -> str | None:
     folder = last if named.lower() in ("true", "auto") else Path(named)
     output = Path(args.output_dir)
     ended = step_of(output)  # a training writes its state there as it finishes
-    if ended > max((step_of(each) for each in (last, folder) if each is not None), default=0):
+    if folder is last and ended > (0 if last is None else step_of(last)):
         name = args.hub_model_id or output.absolute().name
+        upload = f"; to upload it, run {upload_command(output, name, args.hub_revision)}" * args.push_to_hub
         raise UserError(
             f"the training in {output} finished at step {ended}, of which it holds no checkpoint: to go on, train the "
-            "finished model in another output_dir (model_name_or_path); to upload it, run "
-            f"{upload_command(output, name, args.hub_revision)}"
+            f"finished model in another output_dir (model_name_or_path), or name a checkpoint{upload}"
         )
     if folder is None or not step_of(folder):
         where = args.output_dir if folder is None else named

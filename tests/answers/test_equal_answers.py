@@ -20,9 +20,10 @@ EXPRESSIONS = {
         C: r"""
             \,6\pi\, → 6\pi | 6\pi\; → 6\pi | \;\frac12\sqrt3\,. → \frac{\sqrt3}{2} | 9.8\,\mathrm{m/s^2} → 9.8 |
             12\pi\text{ cm^2} → 12\pi | 36\,\mathrm{W\,m^{-2}} → 36 | 12 → 12\,\mathrm{cm^2} | 1 234 567 → 1234567 |
+            \frac{3}{4}\mathrm{k\Omega} → \frac{3}{4} | 2\pi\text{ 元} → 2\pi |
             36\ \mathrm{kg\cdot m/s^2} → 36 | 2~500 → 2500 | €32 → 32 | \text{all real numbers} → \mathbb{R}
         """,
-        W: r"\,7\pi\, → 6\pi",
+        W: r"\,7\pi\, → 6\pi | 2\pi \mathrm{e^2} → 2\pi | \frac{3}{4}\mathrm{n^2} → \frac{3}{4}",
     },
     "sums and products": {
         U: r"""

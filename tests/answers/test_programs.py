@@ -54,6 +54,8 @@ BLOCKS = [
     ("````python\n1\n```.\n2\n````.", "1\n```.\n2"),
     ("Here is the code: ```python\n1\n```", "1"),
     ("Its `f` is: ```python\n1\n```", None),
+    ("```python\n1\n# end ```\n2\n```", "1\n# end ```\n2"),
+    ("```python\n1\n```\n\nThis uses ```python\n", "1"),
     ("> So: ```py\n> 1\n> ```", "1"),
     ("Here is the code: ```text\n1\n```", None),
     ("```python\nif 1:\n    print(2)```", "if 1:\n    print(2)"),

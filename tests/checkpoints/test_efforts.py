@@ -30,7 +30,7 @@ NEMOTRON = "{% if low_effort %}short{% elif medium_effort %}some{% endif %}{{ en
         ("Reasoning: {{ reasoning_effort }}", "minimal", {"reasoning_effort": "low"}),  # it names no levels
         (GPT_OSS, "max", {"reasoning_effort": "high"}),  # its default is no list of levels
         ("{% if not thinking is defined %}</think>{% endif %}", "low", {"thinking": True}),  # DeepSeek V3.1's
-        ("{{ message.thinking }} {{ 'thinking' }}", "low", {}),
+        ("{{ message.thinking }} {{ 'thinking' }} {# thinking #} Do your thinking: {{ question }}", "low", {}),
     ],
 )
 def test_a_template_is_told_what_it_reads(template: str, word: str, told: dict[str, object]) -> None:

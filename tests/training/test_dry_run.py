@@ -259,8 +259,13 @@ def test_the_last_whole_checkpoint_is_resumed_from(tmp_path: Path) -> None:
     TrainerState(global_step=12).save_to_json(str(tmp_path / "trainer_state.json"))  # as only the best was kept
     command = rf"hf upload {tmp_path.name} {tmp_path} \. --exclude '_\*'"
     for each in (args, auto):
-        with pytest.raises(UserError, match=rf"finished at step 12, .* \(model_name_or_path\); .* {command}"):
+        with pytest.raises(UserError, match=r"finished at step 12, .* or name a checkpoint$"):
             find_checkpoint(each)
+        each.push_to_hub = True
+        with pytest.raises(UserError, match=rf"name a checkpoint; to upload it, run {command}"):
+            find_checkpoint(each)
+    args.resume_from_checkpoint = str(tmp_path / "checkpoint-10")
+    assert find_checkpoint(args) == str(tmp_path / "checkpoint-10")
     (tmp_path / "trainer_state.json").unlink()
     moving = config(output_dir=str(tmp_path), resume_from_checkpoint="true", sync_ref_model=True, beta=0.1)
     with pytest.raises(UserError, match=r"^sync_ref_model is true: a resumed training would begin again with the base"):

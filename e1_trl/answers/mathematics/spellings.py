@@ -17,7 +17,8 @@ VULGAR_FRACTION = re.compile("[¼-¾⅐-⅞]")
 REPEATING = re.compile(r"([0-9]{0,15})\.([0-9]{0,15})\\(?:overline|bar|dot)\s*\{\s*([0-9]{1,15})\s*\}")
 TEXT = r"\\(?:text|mbox|math)(?:rm|bf|it|normal)?\s*\{"
 POWER = r"\s*\^\s*(?:-?[0-9]|\{\s*-?[0-9]\s*\})"
-INSIDE = rf"(?=[^{{}}]*[a-zA-Z])(?!\s*(?:and|or)\s*\}})(?:[^{{}}0-9\\^]|\\[,;: ]|\\cdot(?![a-zA-Z])|{POWER})*"
+POWERS = "|".join(f"(?<={unit})" for unit in ("m", "s", "g", "K", "ft", "in", "yd", "mi", "pc"))  # `m/s^2`, not `n^2`
+INSIDE = rf"(?!\s*(?:and|or)\s*\}})(?:(?:{POWERS})\^\s*(?:-?[0-9]|\{{\s*-?[0-9]\s*\}})|[^{{}}0-9])*+"
 WORDS = rf"{TEXT}{INSIDE}\}}(?:{POWER})?"
 UNITS = re.compile(  # after a number, at the end or in front of another answer
     rf"(?:(?<=[0-9}}])|(?<=\\pi)|(?<=\\circ))\s*(?:\\[,;: ]\s*)?{WORDS}(?:\s*(?:/|\\cdot|\\times|\\[,;: ])?\s*{WORDS})*"

@@ -48,6 +48,7 @@ class _Block:
     language: str
     quoted: bool
     columns: int  # of the fence's indentation
+    behind_text: bool  # whether text stands before the fence in its line
     lines: list[str] = field(default_factory=list)
 
     def add(self, line: str) -> bool:
@@ -59,7 +60,7 @@ class _Block:
         before, fence, behind = text.partition("`" * self.ticks)
         is_first = not before.strip()
         is_last = not behind.strip().strip("`")
-        closes = fence and (is_first or (is_last and self.language in PYTHON and "`" not in before))
+        closes = fence and (is_first or (is_last and self.language in PYTHON and not {*"`#"} & {*before}))
         if closes and ((is_first and is_last) or not _opens_string([*self.lines, before])):
             self.lines += [] if is_first else [before]
             return True
@@ -95,8 +96,11 @@ def program(solution: str) -> str | None:
         if fence and (is_python or not fence[1]):
             expanded = line.expandtabs(TAB)
             columns = len(expanded) - len(expanded.lstrip())
-            block = _Block(len(fence[2]), LANGUAGE.sub(r"\1", fence[3].lower()), bool(QUOTE.match(whole)), columns)
-    if block and (block.language in PYTHON or (named is None and not block.language)):
+            language = LANGUAGE.sub(r"\1", fence[3].lower())
+            block = _Block(len(fence[2]), language, bool(QUOTE.match(whole)), columns, bool(fence[1]))
+    if block and named is not None and (block.behind_text or not block.language):
+        return named
+    if block and (block.language in PYTHON or not block.language):
         return None
     return unnamed if named is None else named
 
@@ -221,7 +225,7 @@ class _Boxes:
     def _tested(
         self, program: bytes, suite: Suite, cases: Sequence[Case], limits: Limits, together: int
     ) -> tuple[Outcome, list[Case]]:
-        """Run tests with at most `together` of them per process; one in which the process was killed, once more alone.
+        """Run tests with at most `together` of them per process; the first in which it was killed, once more alone.
 
         Returns the outcome, and the tests that earlier ones in their process may have influenced: the one that failed
         or, if none did, those that passed.
@@ -230,7 +234,7 @@ class _Boxes:
         shared = list[Case]()
         passed = 0
         broken = 0  # boxes in a row
-        killed = -1  # place of the last test in which the process was killed
+        pardoned = False  # once, as a program may kill itself by chance
         while passed < len(cases):
             group = cases[passed : passed + together]
             try:
@@ -247,8 +251,8 @@ class _Boxes:
                         after_others = [case] if place else []
                         run = process.run(replace(limits, wall=min(limits.wall, SLOWED * limits.cpu + waiting)))
                         waiting -= max(0.0, run.wall - SLOWED * run.cpu)
-                        if run.end is End.KILLED and killed < passed:  # maybe since other programs took the memory
-                            killed = passed
+                        if run.end is End.KILLED and not pardoned:  # maybe since other programs took the memory
+                            pardoned = True
                             together = 1
                             break
                         if run.end is not End.EXITED:
