@@ -309,8 +309,10 @@ def test_a_reward_of_groups_sees_the_groups_of_a_generation(
     row = {"prompt": trainer.train_dataset[0]["prompt"], "answers": ["9"]}
     batch = trainer._generate_and_score_completions([{**row, "key": f"{at // 8:016}"} for at in range(16)])
     correct = [True, None, False, None] * 2
+    flags = [True] * 8, [False] * 8
+    ends = [ThinkingEnd.CLOSED] * 8
     assert groups == [
-        Group(f"{key:016}", correct, [2] * 8, [6] * 8, [True] * 8, [False] * 8, budgets=[96] * 8) for key in range(2)
+        Group(f"{key:016}", correct, [2] * 8, [6] * 8, *flags, budgets=[96] * 8, ends=ends) for key in range(2)
     ]
     assert [at for at, value in enumerate(batch["advantages"].tolist()) if value > 0] == [0, 8]
 

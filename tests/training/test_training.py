@@ -104,7 +104,7 @@ def test_a_run_on_forks_of_thoughts_learns_with_advantages_of_thinking_and_solut
 ) -> None:
     log = train(
         *("--thinking_budget", "{log_uniform: [8, 64], forks: 2, per: row}", "--advantage", "brpo", *FORKED),
-        *("--reward_funcs", "accuracy", "kimi", "--max_steps", 3, "--num_iterations", 2, *FAST),
+        *("--reward_funcs", "accuracy", "kimi", "--max_steps", 3, *FAST),
         *("--eval_strategy", "steps", "--eval_steps", 3, "--dataset_test_split", "test[:8]"),
         *("--per_device_eval_batch_size", 8, "--num_generations_eval", 1),
         launched=False,
