@@ -31,7 +31,6 @@ OPENERS = {
     "◁/think▷": "◁think▷",  # Kimi-VL
     MARKER: "<think>",
 }
-TURN = 8  # characters in which a prompt ends, enough to find that place in another one
 BLANKS = 16  # bytes of white space that may follow a close in a prompt
 
 
@@ -168,13 +167,7 @@ def _ask_both_ways(tokenizer: "PreTrainedTokenizerBase") -> list[str]:
 
 
 def _find_opening(prompts: Sequence[str], opener: str, marker: str) -> str:
-    """Return the template's text before the marker of an empty thinking, else the opener.
-
-    It begins where a prompt that asks for thinking ends or, if that has opened the thinking, with the opener.
-    """
+    """Return the template's text from the opener to the marker of an empty thinking; if it has none, the opener."""
     closed = prompts[-1].rstrip() if prompts else ""
     head = closed.removesuffix(marker)
-    if not opener or opener not in head or head == closed:
-        return opener
-    _, found, rest = head.rpartition(prompts[0][-TURN:])
-    return rest if found and opener in rest else opener + head.rpartition(opener)[2]
+    return opener + head.rpartition(opener)[2] if opener and opener in head and head != closed else opener

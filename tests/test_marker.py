@@ -122,8 +122,8 @@ def test_an_evaluation_takes_the_usual_marker_of_a_model_that_names_none(caplog:
 
 
 def test_an_empty_thinking_is_forced_as_the_template_writes_it() -> None:
-    """Qwen3 was trained on an empty thinking with a blank line in it, GLM on one with nothing in it, on a new line."""
-    texts = {"qwen3": "<think>\n\n", "glm4moe": "\n<think>", "nemotron_3_nano": "<think>", "gptoss": OPENERS[FINAL]}
+    """Qwen3 was trained on an empty thinking with a blank line in it, GLM on one with nothing in it."""
+    texts = {"qwen3": "<think>\n\n", "glm4moe": "<think>", "nemotron_3_nano": "<think>", "gptoss": OPENERS[FINAL]}
     for name, written in texts.items():
         tokenizer = make_bytes_tokenizer(read_template(name))
         marker = Marker.from_tokenizer(tokenizer)

@@ -194,9 +194,10 @@ class Hour:
         whole = output / f"checkpoint-{SAVED}" / STATE
         killed = self.run("killed", self.line("resume", eval_samples=1), output, whole)
         if whole.is_file():
-            # A run of short steps may have written the next one before it was killed.
+            # A run of short steps may have written the next one, or its end, before it was killed.
             for later in {*output.glob("checkpoint-*")} - {whole.parent}:
                 shutil.rmtree(later)
+            (output / STATE).unlink(missing_ok=True)
             again = self.line("resume", eval_samples=1, resume_from_checkpoint="true")
             yield checks.resumed(name, killed, self.run("resumed", again, output))
         else:
