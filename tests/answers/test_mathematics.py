@@ -125,6 +125,7 @@ FREE_TEXT = [
     # All of it, as a box would hold it.
     (" 2\\sqrt{3}", r"2\sqrt{3}", r"2\sqrt{3}", C),
     ("(3, 4)", "(3,4)", "(3, 4)", C),
+    (PAIR := r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", PAIR, PAIR, C),
     ("1 and 2", "1,2", "1 and 2", C),
     ("Yes.", r"\text{Yes}", "Yes", C),
     ("(B)", "B", "(B)", C),

@@ -1,21 +1,23 @@
 """Rollouts on a real engine: vLLM in this process, on CPU, with the nano base."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from conftest import BASE
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, ByT5Tokenizer
 from vllm import LLM, envs
 from vllm.config import VllmConfig
 from vllm.platforms import current_platform
 from vllm.v1.engine.core import EngineCore
+from vllm.v1.engine.detokenizer import SlowIncrementalDetokenizer
 
 from benchmarks.engines import barrier
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.engines.engine import InFlight, SamplingSettings
 from e1_trl.engines.engine import run as stream
-from e1_trl.engines.local import LocalEngine
+from e1_trl.engines.local import LocalEngine, sampling_params
 from e1_trl.marker import Marker
 from e1_trl.rollout import Completion, Request, Rollout, Segment, Stop, ThinkingEnd
 
@@ -261,3 +263,14 @@ def test_what_one_generation_leaves_in_flight_is_nothing_to_the_next(
         assert len(core(asynchronous).batch_queue) == 1  # a step of requests that had ended when it was read
         assert between(asynchronous) is not False  # else prefixes of old weights would stay
     assert [rollout.completion.token_ids for rollout in rollouts] == [c.token_ids for c in expected]
+
+
+def test_a_marker_of_added_tokens_is_found_with_a_tokenizer_in_python() -> None:
+    """vLLM's detokenizer of such a tokenizer would write `<|close|> think <|sep|>`, which is no marker."""
+    tokenizer = ByT5Tokenizer()
+    tokenizer.add_tokens(["<|close|>", "<|sep|>"])
+    marker = Marker.from_tokenizer(tokenizer, "<|close|>think<|sep|>")
+    parameters = sampling_params(Request([1], 99, stop_at_marker=True), marker, SamplingSettings())
+    request: Any = SimpleNamespace(sampling_params=parameters, prompt_token_ids=[1], prompt_embeds=None, request_id="0")
+    detokenizer = SlowIncrementalDetokenizer(tokenizer, request)
+    assert detokenizer.update([*tokenizer.encode("4.", add_special_tokens=False), *marker.ids], False) == marker.text

@@ -25,7 +25,7 @@ AS_WRITTEN = NormalizationConfig(units=False, malformed_operators=True, nits=Fal
 VARIABLE = (sympy.Symbol, AppliedUndef)
 LAST_SIDE = re.compile(r"[^=,;]*[^=,;<>!]=([^=]*)")
 DELIMITERS = re.compile(r"\\?\$|\\[()\[\]]")
-TEXTS = re.compile(r"\\(?:text|mbox|math)[a-z]*\s*\{[^{}]*\}|\\[a-zA-Z]+|\b(?:and|or)\b")
+TEXTS = re.compile(r"\\(?:text|mbox|math|begin|end)[a-z]*\s*\{[^{}]*\}|\\[a-zA-Z]+|\b(?:and|or)\b")
 WORD = re.compile("[a-zA-Z]{2,}")
 DIGITS = 1000  # most digits to which the difference of two numbers is computed
 TINY = 1e-3  # below it, decimals are also compared by their ratio

@@ -16,10 +16,9 @@ RAISED = re.compile("[⁰¹²³⁴-⁹⁻ⁿ]+")
 VULGAR_FRACTION = re.compile("[¼-¾⅐-⅞]")
 REPEATING = re.compile(r"([0-9]{0,15})\.([0-9]{0,15})\\(?:overline|bar|dot)\s*\{\s*([0-9]{1,15})\s*\}")
 TEXT = r"\\(?:text|mbox|math)(?:rm|bf|it|normal)?\s*\{"
-POWER = r"\s*\^\s*(?:-?[0-9]|\{\s*-?[0-9]\s*\})"
-POWERS = "|".join(f"(?<={unit})" for unit in ("m", "s", "g", "K", "ft", "in", "yd", "mi", "pc"))  # `m/s^2`, not `n^2`
-INSIDE = rf"(?!\s*(?:and|or)\s*\}})(?:(?:{POWERS})\^\s*(?:-?[0-9]|\{{\s*-?[0-9]\s*\}})|[^{{}}0-9])*+"
-WORDS = rf"{TEXT}{INSIDE}\}}(?:{POWER})?"
+POWER = r"\^\s*(?:-?[0-9]|\{\s*-?[0-9]\s*\})"
+UNIT = "|".join(f"(?<={end})" for end in ("m", "s", "g", "K", "ft", "in", "yd", "mi", "pc"))  # `m/s^2`, not `n^2`
+WORDS = rf"{TEXT}(?!\s*(?:and|or)\s*\}})(?:(?:{UNIT}){POWER}|[^{{}}0-9])*+\}}(?:\s*{POWER})?"
 UNITS = re.compile(  # after a number, at the end or in front of another answer
     rf"(?:(?<=[0-9}}])|(?<=\\pi)|(?<=\\circ))\s*(?:\\[,;: ]\s*)?{WORDS}(?:\s*(?:/|\\cdot|\\times|\\[,;: ])?\s*{WORDS})*"
     r"(?=\s*(?:$|[,;]|\\text\s*\{\s*(?:and|or)\s*\}))"
@@ -38,7 +37,6 @@ CASES = re.compile(  # values that solve a system, and no function
     r"\\begin\s*\{cases\}((?:\s*+[a-zA-Z](?:_\{?\w+\}?)?\s*=(?:(?!\\end|\\\\)[^&=])++(?:\\\\|(?=\\end)))+)\s*+\\end\s*\{cases\}"
 )
 ONE_WORD = re.compile(r"[^\\]*\\[a-z]+\s*\{(?:[^{}]|\{[^{}]*\})*\}")
-BACK = r"\1\2\3\4"
 # Applied in this order.
 SPELLINGS = [
     (re.compile(pattern), written)
@@ -66,7 +64,7 @@ SPELLINGS = [
         (r"\\backslash(?![a-zA-Z])", r"\\setminus "),
         (r"(?<!\\)~(?!=)", " "),
         (r"[ \t\r\n]+", " "),  # runs of spaces cost math-verify quadratic time
-        *[(rf"^ ?([1-9][0-9]{{0,2}}){' ([0-9]{3})' * groups} ?$", BACK[: 2 * groups + 2]) for groups in (1, 2, 3)],
+        (r"^ ?([1-9][0-9]{0,2}) ([0-9]{3})(?: ([0-9]{3}))?(?: ([0-9]{3}))? ?$", r"\1\2\3\4"),
         (r"(?<!\\)\\[\[\]()]", " "),  # a box is in math mode already: `\[ 98 \]`
         (r"\\begin\s*\{array\}\s*(?:\[[a-z]\]\s*)?\{[^{}]*\}", r"\\begin{matrix}"),
         (r"\\end\s*\{array\}", r"\\end{matrix}"),
