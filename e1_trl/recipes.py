@@ -11,6 +11,8 @@ import yaml
 from e1_trl.errors import UserError, user_errors
 
 ResourceKind = Literal["recipes", "accelerate_configs"]
+# Fields about data, and those that they replace in a recipe.
+REPLACED = {"dataset_name": ("datasets", "test_split_size"), "datasets": ("dataset_name", "dataset_config")}
 
 
 class OnceLoader(yaml.SafeLoader):
@@ -46,7 +48,13 @@ def resource(kind: ResourceKind, name: str) -> Path:
 def fields_of(file: Path) -> dict[str, Any]:
     """Read the fields of a recipe: its own, which override those of its `base`."""
     own = {name: value for name, value in read_mapping(file).items() if name != "base"}
-    return {**base_of(file), **own}
+    return override(base_of(file), own)
+
+
+def override(recipe: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe's fields overridden by others, of which data replace all data of the recipe."""
+    replaced = {other for name, others in REPLACED.items() if own.get(name) for other in others}
+    return {**{name: value for name, value in recipe.items() if name not in replaced}, **own}
 
 
 def base_of(file: Path) -> dict[str, Any]:

@@ -29,6 +29,8 @@ def test_a_recipe_says_what_its_base_does_not(tmp_path: Path) -> None:
     named = write(tmp_path / "named.yaml", base="nano", seed=4)
     assert fields_of(named) == {**yaml.safe_load(NANO.read_text()), "seed": 4}
     assert base_of(NANO) == {}
+    mixed = write(tmp_path / "mixed.yaml", seed=3, datasets=[{"path": "org/two"}], test_split_size=0.1)
+    assert fields_of(write(recipe, base=mixed.name, dataset_name="org/one")) == {"seed": 3, "dataset_name": "org/one"}
 
 
 def test_a_base_is_not_named_on_the_command_line(tmp_path: Path) -> None:

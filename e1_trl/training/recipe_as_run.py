@@ -17,7 +17,7 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments
 from e1_trl.arguments import SECRETS, read_value
 from e1_trl.command_line import CommandParser, hints_of, names_in, read_entries
 from e1_trl.errors import UserError, user_errors
-from e1_trl.recipes import base_of, fields_of, processes_of
+from e1_trl.recipes import base_of, fields_of, override, processes_of
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.launch import PASSES
 from e1_trl.training.recipe_arguments import RecipeArguments
@@ -69,8 +69,6 @@ class Recipe:
     origin: "BaseModel"  # for the model card
 
 
-# Fields about data, and those of a recipe that they replace when the command line sets them.
-REPLACED = {"dataset_name": ("datasets", "test_split_size"), "datasets": ("dataset_name", "dataset_config")}
 RECORDS = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)  # of all fields of a recipe
 
 
@@ -91,7 +89,7 @@ def parse_recipe(
         parser.add_record(record)
     line = vars(parser.parse_args(argv))
     file = line.pop("config")
-    given = line if file is None else _override(_read_file(file, records, whole), line)
+    given = line if file is None else override(_read_file(file, records, whole), line)
     try:
         with user_errors("the recipe", ValueError, TypeError):  # of TRL's and Transformers' own fields
             return tuple(
@@ -101,12 +99,6 @@ def parse_recipe(
     except UserError as error:
         files = [str(each) for each in (file, line.get("accelerate_config")) if each is not None]
         raise UserError(f"{' with '.join(files)}: {error}" if files else str(error)) from error
-
-
-def _override(recipe: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recipe's fields overridden by those of the command line, of which data replace the recipe's data."""
-    replaced = {other for name, others in REPLACED.items() if line.get(name) for other in others}
-    return {**{name: value for name, value in recipe.items() if name not in replaced}, **line}
 
 
 def _read_file(file: Path, records: Sequence[type], whole: bool) -> dict[str, Any]:
@@ -130,7 +122,7 @@ def resolved(argv: Sequence[str], parsed: Iterable[Any]) -> dict[str, Any]:
     """Collect the fields that a recipe's file or its command line sets, as they are run (`parsed`) and published."""
     recipe = fields_of_config(argv)
     for record in parsed:
-        recipe = _override(recipe, {name: getattr(record, name) for name in names_in(argv) if hasattr(record, name)})
+        recipe = override(recipe, {name: getattr(record, name) for name in names_in(argv) if hasattr(record, name)})
         if isinstance(record, E1Config):
             recipe |= _batch_as_meant(recipe, record.world_size)
     return _published({name: value for name, value in recipe.items() if name not in OWN and name[:4] != "hub_"})
