@@ -293,7 +293,7 @@ def main() -> None:
             continue
         steps = alternate(workload)
         rows += [{"rollouts": workload.rollouts, **row(distribution, name, steps)} for name in steps]
-    publish_rows(parsed, "distribution", rows, summary(rows))
+        publish_rows(parsed, "distribution", rows, summary(rows))  # each takes up to half an hour
 
 
 if __name__ == "__main__":

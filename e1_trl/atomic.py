@@ -2,12 +2,15 @@
 
 import contextlib
 import fcntl
+import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from e1_trl.checkout import check_committed
 from e1_trl.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 
 class StoreError(UserError):
@@ -35,6 +38,21 @@ def locked(folder: Path) -> Iterator[None]:
                 f"{folder} lies on a file system without locks ({error.strerror}); name a folder on another one"
             ) from error
         yield
+
+
+def claim(output: Path) -> None:
+    """Lock the folder of a training until this process ends; raise a `UserError` if another training writes into it.
+
+    The lock is of this process alone: processes that it forked, and that outlive it, do not hold it.
+    """
+    make_folder(output)
+    file = os.open(output / "_in_use", os.O_RDWR | os.O_CREAT)  # no upload takes it
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UserError(f"another training writes into {output}; wait for it, or name another output_dir") from error
+    except OSError as error:  # ENOLCK, ENOSYS
+        logger.warning("%s has no locks (%s): no other training may write into it", output, error.strerror)
 
 
 def write_atomically(file: Path, content: str | Callable[[Path], object]) -> None:

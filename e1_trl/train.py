@@ -27,6 +27,7 @@ from transformers import AutoConfig
 from trl import DatasetMixtureConfig, ModelConfig, get_peft_config
 
 from e1_trl.answers.kinds import INSTRUCTION, make_grader
+from e1_trl.atomic import claim
 from e1_trl.checkpoints import hub
 from e1_trl.checkpoints.model_card import BaseModel
 from e1_trl.command_line import names_in
@@ -136,6 +137,8 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
     problems = recipe.problems
     evaluation = recipe.evaluation
     output = Path(args.output_dir)
+    if args.process_index == 0:
+        claim(output)
     write_logs(output)
     if args.push_to_hub and args.log_completions and args.process_index == 0:
         hub.keep_from_the_hub(output)

@@ -173,7 +173,7 @@ def memory(setup: Setup, card: int) -> Memory:
         setup=setup,
         card=card,
         weights=shared(setup.dtype * parameters + dtype * (setup.adapter or 0), 3),
-        gradients=shared(gradients, 2),
+        gradients=0 if setup.offload else shared(gradients, 2),
         optimizer=0 if setup.offload else optimizer,
         # With an adapter, the model without it is the reference.
         reference=shared(setup.dtype * parameters, 3) if setup.reference and setup.adapter is None else 0,
@@ -183,7 +183,8 @@ def memory(setup: Setup, card: int) -> Memory:
         engine=0 if setup.served else int(setup.utilization * card),
         engine_weights=2 * parameters // setup.tensor_parallel,
         cache_needed=sequences * setup.context * model.kv_bytes // setup.tensor_parallel,
-        host=optimizer * shards if setup.offload else 0,
+        # DeepSpeed keeps fp32 gradients twice there: as it accumulates them, and as its Adam reads them.
+        host=optimizer * shards + 8 * trained if setup.offload else 0,
         checkpoint=dtype * trained if setup.only_weights else whole,
         model=dtype * trained,
     )

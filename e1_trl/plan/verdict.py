@@ -77,7 +77,7 @@ def verdict(args: Any, model: Any, card: int | None, skip: bool) -> str:
     `args` is an `E1Config`, `model` TRL's `ModelConfig`, and `card` the bytes of the smallest GPU (None on CPUs).
 
     Raises:
-        UserError: the training cannot fit a GPU (`Memory.cannot_fit`) or the disk is too small, unless `skip`.
+        UserError: the training cannot fit a GPU (`Memory.cannot_fit`), the disk or the host's memory, unless `skip`.
     """
     fields = {name: getattr(each, name) for each in (args, model) for name in DEFAULTS if hasattr(each, name)}
     loaded = args.model_init_kwargs or {}
@@ -91,6 +91,12 @@ def verdict(args: Any, model: Any, card: int | None, skip: bool) -> str:
     disk = lack_of_disk(taken, Path(args.output_dir))
     if disk and not skip:
         raise UserError(f"{disk}; {SKIPPED}")
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if taken.host > machine and not skip:
+        raise UserError(
+            f"the optimizer takes {gb(taken.host)} of the host's memory, and this machine has {gb(machine)}: use "
+            f"accelerate_config zero3, whose optimizer stays on the GPUs; {SKIPPED}"
+        )
     if card is None:
         return disk
     peaks = f"{gb(taken.generation)} at generation and {gb(taken.training)} at training"

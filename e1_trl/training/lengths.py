@@ -121,8 +121,9 @@ class LengthReward(GroupReward):
         self.needs_accuracy = formula not in (l1_exact, overlong)
         self.needs_target = formula in (l1_exact, l1_max)  # whether prompts must ask for a length
         self.__name__ = formula.__name__  # TRL logs the reward under it
-        flags = [True, False]
-        self.of(Group("", [*flags], [1, 2], [2, 3], flags, flags, target=2))  # raises if the arguments are wrong
+        flags, tokens = [True, False], [10**6, 2 * 10**6]  # so long that every term counts
+        tried = self.of(Group("", [*flags], tokens, tokens, flags, flags, target=2))
+        math.fsum(tried)  # raises, as `of` does, if the arguments are wrong
 
     def of(self, group: Group) -> list[float]:
         return self.formula(group, **self.arguments)
@@ -132,8 +133,9 @@ class Hapo(LengthReward):
     """HAPO (AAAI 2026): cosine of a length relative to the problem's shortest right response so far."""
 
     def __init__(self, **terms: Any):
-        self.memory["problems"] = {}
+        self.memory["problems"] = {"": 1}  # of the group that tries the arguments
         super().__init__(self.hapo, **terms)
+        self.memory["problems"] = {}
 
     def hapo(self, group: Group, weight: float = 1.0, floor: float = -0.7) -> list[float]:
         """Return `weight` at length 0, falling to `-weight`; at least `weight * floor` if right, at most 0 if not."""

@@ -73,8 +73,7 @@ class Validation(TrainerCallback):
     Answers all prompts at every budget, with the training's temperature and top_p, and logs
     `eval_budget/<budget>/accuracy`, which `metric_for_best_model` may name, `thinking_tokens` and `solution_tokens`
     (means, in tokens), `forced_ratio` and `eos_ratio`. Answers on which the grader failed count in no accuracy. Runs
-    as `eval_strategy` says, and before the first step and after the last; a resumed run does not repeat a validation
-    that its log has.
+    as `eval_strategy` says, and before the first step and after the last.
 
     Attributes:
         trainer: has the engine and the weights.
@@ -95,8 +94,7 @@ class Validation(TrainerCallback):
         self.trainer.args.eval_on_start = False  # `on_train_begin` does that
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        at_this_step = (entry for entry in state.log_history if entry["step"] == state.global_step)
-        if not any(name.startswith(BUDGET) for entry in at_this_step for name in entry):
+        if state.global_step == 0:  # a resumed run validates when it is due
             self.trainer.evaluate()
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:

@@ -126,6 +126,10 @@ def more_to_gain(rows: list[Row]) -> Iterator[str]:
     yield f"{early['rows_decay']} after a quarter of the tokens where they have {early[RANDOM]} at 1e-4"
     best, worst = sorted(accuracies(found["rows_decay"]), reverse=True)
     yield f"no better in the end ({ends['rows_decay']:.1f}%): one seed has {best:.1%}, the other {worst:.1%}"
+    steps = {name: sorted(row["steps"] for row in found[name]) for name in ("gfpo", "lead", "kimi", "s_grpo", "e1")}
+    gfpo, lead, kimi, s_grpo, *_ = (least for least, *_ in steps.values())
+    yield f"GFPO made {gfpo}, LEAD {lead}, Kimi's {kimi}, E1 {steps['e1'][0]} to {steps['e1'][-1]} and S-GRPO {s_grpo}"
+    yield f"hardly begun after its {gfpo} steps"
     yield from other_rates(rows)
 
 
@@ -148,9 +152,13 @@ def other_rates(rows: list[Row]) -> Iterator[str]:
     whole = at["forks_mean at 0.0002, averaged"]
     gains = [100 * (one - other) for one, other in zip(*map(accuracies, (whole, fast["forks_mean"])), strict=True)]
     yield f"(`averaged`) is {', '.join(f'{each:.1f}' for each in gains[:-1])} and {gains[-1]:.1f} points better"
-    without = mean(whole, "unconstrained_accuracy")
-    yield f"ends at {ends['forks_mean at 0.0002, averaged']:.1f}%, with {without:.1%} without a budget"
+    slower = at["forks_mean at 5e-05"]
+    without, kept = (100 * mean(each, "unconstrained_accuracy") for each in (whole, slower))
+    yield f"ends at {ends['forks_mean at 0.0002, averaged']:.1f}%, with {without:.1f}% without a budget"
+    yield f"the last checkpoint at 5e-5 has {ends['forks_mean at 5e-05']:.1f} and {kept:.1f}%"
     slow = [f"{ends[f'{name} at 5e-05']:.1f}" for name in (RANDOM, "rows_quarter", "e1_18")]
+    equal = [ends[f"rows_quarter{rate}"] - ends[f"{RANDOM}{rate}"] for rate in (" at 5e-05", "", " at 0.0002")]
+    yield f"it is {equal[0]:+.1f}, {equal[1]:+.1f} and {equal[2]:+.1f} points ahead at 5e-5, 1e-4 and 2e-4"
     yield f"At 5e-5 random budgets, the quarter and E1 at 18 tokens end at {slow[0]}, {slow[1]} and {slow[2]}%"
 
 
@@ -168,7 +176,7 @@ def without_forks(rows: list[Row], found: dict[str, list[Row]], small: dict[str,
         ("rows_quarter", RANDOM, "points ahead of random budgets"),
         ("forks_mean", "rows_quarter", "behind the mean of forks at 5e-5"),
     ):
-        yield f"{100 * (ends[one] - ends[other]):.1f} {words} (p {p_of(found, one, other):.1g}, not shown)"
+        yield f"{100 * (ends[one] - ends[other]):.1f} {words} (p {p_over_both(found, one, other):.2f}, not shown)"
     yield f"of the tokens it has {after_a_quarter(control)}"
     at = {
         f"{name}{rate}": f"{mean(named(rows, f'{name}{rate}'), 'mean_accuracy'):.1%}"

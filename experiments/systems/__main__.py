@@ -205,8 +205,12 @@ def complete(
         for seed in seeds:
             row = f"{miniature.name}: {named(recipe, other)}, seed {seed}"
             ends = ["", AVERAGED] if averages else [""]
-            if all(is_there(miniature.name, named(recipe, other) + end, seed) for end in ends):
+            there = [is_there(miniature.name, named(recipe, other) + end, seed) for end in ends]
+            if all(there):
                 print(f"==> {row}: is there", flush=True)
+                continue
+            if there[0]:
+                failed.append(f"{row}: its row is there without the mean of its weights; name another seed for both")
                 continue
             print(f"==> {row}", flush=True)
             try:

@@ -253,3 +253,10 @@ def test_a_row_that_fails_is_named_and_the_others_are_run(monkeypatch: pytest.Mo
     monkeypatch.setattr(command, "add", added.append)
     (failed,) = command.complete(BEST_OF, [Path("bad.yaml"), Path("there.yaml"), Path("good.yaml")], [42])
     assert failed.startswith("best_of: bad, seed 42: ") and added == [[]]
+
+
+def test_a_row_is_not_made_again_for_the_mean_of_its_weights() -> None:
+    said = command.complete(FIRST_ZERO, [command.RECIPES / "laser.yaml"], [42], averages=True)
+    assert said == [
+        "first_zero: laser, seed 42: its row is there without the mean of its weights; name another seed for both"
+    ]

@@ -151,6 +151,10 @@ def test_a_reward_goes_on_with_what_json_has_of_its_memory(make: Callable[[], Le
     [
         ("laser", "the reward laser cannot be made with {}: .*missing 1 required positional argument: 'target'"),
         ({"name": "laser", "target": "4k"}, "the reward laser cannot be made with {'target': '4k'}"),
+        # YAML reads 5e-1, without a point, as text.
+        ({"name": "laser", "target": 4096, "bonus": "5e-1"}, "the reward laser cannot be made with"),
+        ({"name": "lead", "alpha": "5e-2"}, "the reward lead cannot be made with {'alpha': '5e-2'}"),
+        ({"name": "hapo", "floor": "-7e-1"}, "the reward hapo cannot be made with {'floor': '-7e-1'}"),
         ({"name": "cosine", "longest": 0}, "the reward cosine cannot be made with {'longest': 0}"),
         ({"name": "overlong", "longest": 8, "margin": 0}, "the reward overlong cannot be made"),
         ({"name": "laser_d", "lowest": 8, "highest": 16, "step": 8, "window": 0}, "window is 0 generations"),
