@@ -8,10 +8,11 @@ method and `separate` share one thinking.
 """
 
 import subprocess
+from dataclasses import replace
 
 from e1_trl.budget import Budget
-from e1_trl.evaluation.methods import Method, Question, Setting
-from e1_trl.rollout import Completion, Rollout, Segment, Stop
+from e1_trl.evaluation.methods import Method, Question, Setting, separate
+from e1_trl.rollout import Completion, Stop
 from e1_trl.tree import Coroutine, Phase, Tree
 
 
@@ -22,11 +23,9 @@ def answer(tree: Tree, question: Question, setting: Setting) -> Coroutine[Comple
     ids = list(thinking.token_ids)
     while thinking.stop is Stop.LENGTH and ids and ";" not in setting.decode(ids[-1:]):
         ids.pop()
-    # A rollout with exactly this budget forces the close, or takes the model's own, and samples the solution.
-    rollout = Rollout(question.prompt_ids, Budget(len(ids), question.budget.solution), setting.close)
-    if ids:
-        rollout.receive(Segment(ids, thinking.stop))
-    return (yield from tree.drive(rollout))
+    # With exactly this budget `separate` forces the close, or takes the model's own, and samples the solution.
+    budget = Budget(len(ids), question.budget.solution)
+    return (yield from separate(tree, replace(question, budget=budget), setting))
 
 
 whole_steps = Method(answer)

@@ -9,7 +9,7 @@ thinking within the budget, and the forced close is empty.
 
 import sys
 
-from transformers import AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.engines.engine import SamplingSettings, run
@@ -23,7 +23,9 @@ tokenizer = AutoTokenizer.from_pretrained(model)
 marker = Marker.from_tokenizer(tokenizer)  # </think>
 chat = [{"role": "user", "content": question}]
 prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
-close = ThinkingClose(marker, context=len(prompt) + budget.completion_tokens(forced=len(marker.forced_ids)))
+longest = budget.completion_tokens(forced=ThinkingClose(marker, context=0).forced_after(budget.thinking))
+most = AutoConfig.from_pretrained(model).get_text_config().max_position_embeddings
+close = ThinkingClose(marker, context=most if longest is None else len(prompt) + longest)
 engine = LocalEngine.start(model, marker, SamplingSettings(), options={"max_model_len": close.context})
 
 rollouts = [Rollout(prompt, budget, close)]  # any number of them, each with a budget of its own

@@ -4,7 +4,6 @@ import ast
 import json
 import math
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,8 @@ from conftest import ROOT
 from e1_trl.cli import COMMANDS
 from e1_trl.errors import TROUBLESHOOTING
 from e1_trl.rollout import ThinkingEnd
+from e1_trl.training.advantages import make_advantage
+from e1_trl.training.config import E1Config
 from e1_trl.training.groups import Group, advantages_of
 from e1_trl.training.lengths import LENGTH_REWARDS
 from e1_trl.training.progress import ENDS
@@ -141,12 +142,18 @@ def test_the_reward_of_the_page_on_extending_rewards_short_thinking_that_closed(
     assert brevity([100, 600, 100], ["closed", "closed", "forced"], solution_text=[""] * 3) == [1, 0, 0]
 
 
-def test_the_advantage_of_the_page_on_extending_blames_no_thought_that_was_cut() -> None:
-    patient = example("my_advantages")["patient"]
+def test_the_advantage_of_the_page_on_extending_blames_no_thought_that_was_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_advantages.py").write_text(EXAMPLES["my_advantages"])
+    monkeypatch.syspath_prepend(tmp_path)
+    args = E1Config(str(tmp_path), thinking_budget=8, solution_budget=8, bf16=False, use_cpu=True)
+    patient = make_advantage({"name": "my_advantages.patient", "wrong": 0.1}, args)
+    assert patient is not None
     ends = [ThinkingEnd.CLOSED, ThinkingEnd.FORCED, ThinkingEnd.CLOSED, ThinkingEnd.CLOSED]
     group = Group("", [True, False, False, None], [5, 8, 8, 5], [9] * 4, [True] * 4, [False] * 4, ends=ends)
     rewards = [1.0, 0.0, 0.0, math.nan]
-    found = advantages_of([group], rewards, partial(patient, wrong=0.1))
+    found = advantages_of([group], rewards, patient)
     assert found[0] == pytest.approx((1.1545, 1.1545), abs=1e-3) and found[3] == (0, 0)  # (1 - 1/3) / 0.57735
     assert found[1] == pytest.approx((0, -0.0577), abs=1e-3) and found[2] == pytest.approx((-0.0577,) * 2, abs=1e-3)
 

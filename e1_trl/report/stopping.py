@@ -70,7 +70,7 @@ class Stopping:
 class _Thoughts:
     """Arrays of shape thoughts × budgets; the thoughts of a problem are next to each other."""
 
-    problems: int
+    problem: NDArray[np.int64]  # of each thought
     right: NDArray[np.bool_]
     forced: NDArray[np.bool_]
     closed: NDArray[np.bool_]
@@ -83,14 +83,19 @@ class _Thoughts:
         """Evaluate a rule that stops each thought `at` the index of a budget, for the solution tokens `paid` there."""
         here = (np.arange(len(at)), at)
         right = self.right.astype(float)
-        accuracy = statistics.accuracy(right[here].reshape(self.problems, -1))
+        accuracy = statistics.accuracy(self.by_problem(right[here]))
         over = None
         if (at < right.shape[1] - 1).any():
-            found = statistics.difference((right[here] - right[:, -1]).reshape(self.problems, -1))
+            found = statistics.difference(self.by_problem(right[here] - right[:, -1]))
             over = OverLargest(found.mean, found.low, found.high)
         thinking = float(self.thinking[here].mean())
         tokens = thinking + float(paid[here].mean())
         return Rule(name, accuracy.mean, accuracy.low, accuracy.high, tokens, thinking, over)
+
+    def by_problem(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return values of thoughts by problem; their means if some problems have fewer thoughts than others."""
+        own = pd.Series(values).groupby(self.problem)
+        return values.reshape(own.ngroups, -1) if own.size().nunique() == 1 else own.mean().to_numpy()[:, None]
 
     def escape(self, at: int) -> float | None:
         forced = self.escaped[self.forced[:, at], at]
@@ -141,7 +146,7 @@ def _stopping(answers: pd.DataFrame, votes: bool) -> Stopping | None:
     if len(budgets) < 2:
         return None
     arrays: dict[str, Any] = {name: wide[name].to_numpy().reshape(-1, len(budgets)) for name in columns}
-    of = _Thoughts(wide["problem"].nunique(), **arrays)
+    of = _Thoughts(wide["problem"].to_numpy()[:: len(budgets)], **arrays)
     if (~of.forced[:, :-1] & (of.thinking[:, :-1] != of.thinking[:, 1:])).any():
         return None  # a thought that ended on its own goes on: each budget was sampled separately
     last = len(budgets) - 1

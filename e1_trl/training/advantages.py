@@ -13,6 +13,8 @@ from typing import Any
 
 from e1_trl.arguments import find, from_yaml
 from e1_trl.errors import UserError, one_line
+from e1_trl.problems.prompts import identity
+from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.budgets import FORMS, nested
 from e1_trl.training.config import E1Config
 from e1_trl.training.groups import Advantage, Group, advantages_of
@@ -137,7 +139,9 @@ def make_advantage(spec: Any, args: E1Config) -> Advantage | None:
     rows = 4 * forks
     tokens = [*range(1, rows + 1)]
     correct = [(True, False, None, False)[(row // forks + row % forks) % 4] for row in range(rows)]  # no thoughts alike
-    tried = Group("", correct, tokens, tokens, [True] * rows, [False] * rows, 1, [*tokens], forks)
+    ends = [(ThinkingEnd.CLOSED, ThinkingEnd.FORCED)[row % 2] for row in range(rows)]
+    flags = ([True] * rows, [False] * rows)
+    tried = Group(identity(""), correct, tokens, tokens, *flags, 1, [*tokens], forks, ends)
     try:
         made = partial(function, **options)
         pairs = advantages_of([tried], [math.nan if right is None else float(right) for right in correct], made)

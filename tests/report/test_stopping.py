@@ -99,6 +99,9 @@ def test_an_answer_without_thinking_is_no_thought_that_could_have_stopped() -> N
     )
     (found,) = stopping(table, votes=True)
     assert found.thoughts == 3 and found.tokens_beyond == [24, 16, 0]
+    # The thoughts of samples: two of one problem, and one of the other, which answered its second at once.
+    (found,) = stopping(table.assign(problem=table["problem"] // 2, sample=table["problem"] % 2), votes=True)
+    assert found.thoughts == 3 and reached(found)["largest budget"] == (0.5, 32, 36)
 
 
 def test_samples_of_a_problem_are_not_problems() -> None:
