@@ -1,24 +1,15 @@
 r"""Real answers, real solutions, and the cases of other graders' own tests."""
 
-import gzip
-import json
 from typing import Any
 
 import pytest
-from conftest import DATA
 from graded import patient
+from real import read
 
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.answers.mathematics.boxes import boxed_answer
 
 grader = pytest.fixture(scope="module")(patient)
-
-
-def read(file: str) -> list[dict[str, Any]]:
-    if not (DATA / file).exists():
-        pytest.skip(f"{DATA / file} is not on this machine")
-    content = (DATA / file).read_bytes()
-    return [json.loads(line) for line in (gzip.decompress(content) if file.endswith("gz") else content).splitlines()]
 
 
 def accepted(row: dict[str, Any]) -> list[str]:

@@ -1,6 +1,5 @@
 """Programs graded by running them: outcomes, real reference solutions, and what other graders get wrong."""
 
-import json
 import pickle
 import threading
 import time
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 from boxed import boxed, fenced, named, opened, outcome
-from conftest import DATA
+from real import read
 
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.programs.grader import ProgramGrader, program
@@ -250,10 +249,7 @@ def test_it_is_pickled_by_its_settings(grader: ProgramGrader) -> None:
 
 @pytest.mark.slow
 def test_every_reference_of_leetcode_passes(grader: ProgramGrader) -> None:
-    file = DATA / "code" / "leetcode_test.jsonl"
-    if not file.exists():
-        pytest.skip(f"{file} is absent: real problems are not part of the project")
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    rows = read("code/leetcode_test.jsonl")
     solutions = [fenced(row["reference"]) for row in rows]
     suites = [named(read_suite(row["tests"], Rule.EXACT, row["entry_point"])) for row in rows]
     grades = grader.grade(solutions, suites)
