@@ -28,18 +28,14 @@ def isolation() -> Isolation:
         pytest.skip(str(error))
 
 
-@contextlib.contextmanager
-def boxed(limits: Limits = LIMITS) -> Iterator[ProgramGrader]:
-    """Open a grader of programs."""
+def opened(limits: Limits = LIMITS) -> Iterator[ProgramGrader]:
+    """Yield a grader of programs, for fixtures."""
     isolation()
     with ProgramGrader(limits, workers=2) as grader:
         yield grader
 
 
-def opened() -> Iterator[ProgramGrader]:
-    """Yield a grader of programs, for fixtures."""
-    with boxed() as grader:
-        yield grader
+boxed = contextlib.contextmanager(opened)
 
 
 def fenced(source: str) -> str:

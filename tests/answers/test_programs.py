@@ -85,56 +85,43 @@ grader = pytest.fixture(scope="module")(opened)
 
 
 INCREMENT = {"inputs": ["1\n", "22\n", "333\n"], "outputs": ["2\n", "23\n", "334\n"]}
+# Of more tests than one process takes.
 FUNCTION = {"fn_name": "f", "inputs": [[i] for i in range(20)], "outputs": [[i + 1] for i in range(20)]}
+INTEGER_KEYS = {"fn_name": "f", "inputs": [[{"1": 5, "2": 6}]], "outputs": [{"5": 1, "6": 1}]}
 
 
 @pytest.mark.parametrize(
-    ("source", "expected"),
+    ("tests", "source", "expected"),
     [
-        ("print(int(input()) + 1)", Outcome.CORRECT),
-        ("print(int(input()) + 2)", Outcome.WRONG),
-        ("import sys; sys.exit(0)", Outcome.WRONG),
-        ("pass", Outcome.WRONG),
-        ("print(int(input()) + 1); 1 / 0", Outcome.CRASHED),
-        ("x = bytearray(1 << 33)", Outcome.OUT_OF_MEMORY),
-        ("while True: print(1)", Outcome.TOO_MUCH_OUTPUT),
-        ("def f(", Outcome.CRASHED),
+        (INCREMENT, "print(int(input()) + 1)", Outcome.CORRECT),
+        (INCREMENT, "print(int(input()) + 2)", Outcome.WRONG),
+        (INCREMENT, "import sys; sys.exit(0)", Outcome.WRONG),
+        (INCREMENT, "pass", Outcome.WRONG),
+        (INCREMENT, "print(int(input()) + 1); 1 / 0", Outcome.CRASHED),
+        (INCREMENT, "x = bytearray(1 << 33)", Outcome.OUT_OF_MEMORY),
+        (INCREMENT, "while True: print(1)", Outcome.TOO_MUCH_OUTPUT),
+        (INCREMENT, "def f(", Outcome.CRASHED),
+        (FUNCTION, "def f(n): return n + 1", Outcome.CORRECT),
+        (FUNCTION, "class Solution:\n    def f(self, n): return n + 1", Outcome.CORRECT),
+        (FUNCTION, "def f(n): print(n); return n + 1", Outcome.CORRECT),
+        (FUNCTION, "import numpy\ndef f(n): return numpy.int64(n + 1)", Outcome.CORRECT),
+        (FUNCTION, "def f(n): return [n + 1]", Outcome.CORRECT),  # as the data has it: in a list of its own, or not
+        (FUNCTION, "def f(n): return n", Outcome.WRONG),
+        (FUNCTION, "def f(n): import sys; return sys._getframe(1).f_locals.get('expected')", Outcome.WRONG),
+        (FUNCTION, "seen = [0]\ndef f(n): seen[0] += 1; assert seen[0] == 1; return n + 1", Outcome.CORRECT),
+        (FUNCTION, "import os\ndef f(n): os.write(3, str(n + 1).encode()); os._exit(0)", Outcome.CORRECT),  # an answer
+        (FUNCTION, "import os\ndef f(n): os.write(3, b'1'); return n + 1", Outcome.WRONG),
+        (FUNCTION, "def g(n): return n + 1", Outcome.NOT_CALLABLE),
+        (FUNCTION, "f = 3", Outcome.NOT_CALLABLE),
+        (FUNCTION, "class Solution:\n    f = 1", Outcome.NOT_CALLABLE),
+        (FUNCTION, "print(int(input()) + 1)", Outcome.CRASHED),
+        (INTEGER_KEYS, "def f(d): return Counter([d[1], d[2]])", Outcome.CORRECT),
+        (INTEGER_KEYS, "def f(d): return {str(d[1]): 1, '6': 1}", Outcome.CORRECT),
+        (INTEGER_KEYS, "def f(d): return {d[1]: 1, 6: 2}", Outcome.WRONG),
     ],
 )
-def test_outcomes_of_programs_on_stdin(grader: ProgramGrader, source: str, expected: Outcome) -> None:
-    assert outcome(grader, source, INCREMENT) is expected
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("def f(n): return n + 1", Outcome.CORRECT),
-        ("class Solution:\n    def f(self, n): return n + 1", Outcome.CORRECT),
-        ("def f(n): print(n); return n + 1", Outcome.CORRECT),
-        ("import numpy\ndef f(n): return numpy.int64(n + 1)", Outcome.CORRECT),
-        ("def f(n): return [n + 1]", Outcome.CORRECT),  # as the data has it: in a list of its own, or not
-        ("def f(n): return n", Outcome.WRONG),
-        ("def f(n): import sys; return sys._getframe(1).f_locals.get('expected')", Outcome.WRONG),
-        ("seen = [0]\ndef f(n): seen[0] += 1; assert seen[0] == 1; return n + 1", Outcome.CORRECT),
-        ("import os\ndef f(n): os.write(3, str(n + 1).encode()); os._exit(0)", Outcome.CORRECT),  # an answer
-        ("import os\ndef f(n): os.write(3, b'1'); return n + 1", Outcome.WRONG),
-        ("def g(n): return n + 1", Outcome.NOT_CALLABLE),
-        ("f = 3", Outcome.NOT_CALLABLE),
-        ("class Solution:\n    f = 1", Outcome.NOT_CALLABLE),
-        ("print(int(input()) + 1)", Outcome.CRASHED),
-    ],
-)
-def test_outcomes_of_functions_of_more_than_fifteen_tests(
-    grader: ProgramGrader, source: str, expected: Outcome
-) -> None:
-    assert outcome(grader, source, FUNCTION) is expected
-
-
-def test_dictionaries_with_integers_for_keys_are_given_and_taken(grader: ProgramGrader) -> None:
-    tests = {"fn_name": "f", "inputs": [[{"1": 5, "2": 6}]], "outputs": [{"5": 1, "6": 1}]}
-    assert outcome(grader, "def f(d): return Counter([d[1], d[2]])", tests) is Outcome.CORRECT
-    assert outcome(grader, "def f(d): return {str(d[1]): 1, '6': 1}", tests) is Outcome.CORRECT
-    assert outcome(grader, "def f(d): return {d[1]: 1, 6: 2}", tests) is Outcome.WRONG
+def test_outcomes_of_programs_and_functions(grader: ProgramGrader, tests: Any, source: str, expected: Outcome) -> None:
+    assert outcome(grader, source, tests) is expected
 
 
 def test_a_program_in_the_thinking_or_the_free_text_is_none(grader: ProgramGrader) -> None:
