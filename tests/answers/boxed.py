@@ -48,27 +48,6 @@ def named(suite: Suite) -> list[str]:
     return [Suites().add(suite)]
 
 
-def looking_for(text: str) -> str:
-    """Return a program whose variable `found` lists where it sees the text: in frames, objects and descriptors.
-
-    It holds the text backwards, so that it does not find itself.
-    """
-    return f"""
-import gc, os, sys
-backwards, seen, frame = {text[::-1]!r}, [], sys._getframe()
-while frame:
-    seen += [*frame.f_locals.values(), *frame.f_globals.values()]
-    frame = frame.f_back
-for held in gc.get_objects():
-    seen += gc.get_referents(held)
-for descriptor in range(3, 64):
-    try: seen.append(os.read(descriptor, 10**6))
-    except OSError: pass
-texts = [item if type(item) is str else item.decode("latin-1") for item in seen if type(item) in (str, bytes)]
-found = [text[-99:] for text in texts if backwards in text[::-1]]
-"""
-
-
 def outcome(
     grader: ProgramGrader, source: str, tests: Any, rule: Rule = Rule.EXACT, call: str | None = None
 ) -> Outcome:

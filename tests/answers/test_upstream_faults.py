@@ -1,16 +1,14 @@
-"""Faults of the graders of the paper's code and of the benchmarks that ours does not share.
+"""Faults of the graders of the paper's code and of the benchmarks that ours does not share: forged verdicts.
 
-Here are programs that forge a verdict, and values that functions may return; faults of comparing and reading are in
-`test_suite.py` and `tests/problems/test_suites.py`, those of running in `test_programs.py` and `sandbox/`.
+Faults of comparing and reading are in `test_suite.py` and `tests/problems/test_suites.py`, those of running, and of
+what functions return, in `test_programs.py` and `sandbox/`.
 """
 
 import pytest
-from boxed import fenced, looking_for, named, opened, outcome
+from boxed import opened, outcome
 
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.programs.grader import ProgramGrader
-from e1_trl.answers.programs.rows import arguments
-from e1_trl.answers.programs.suite import Case, Suite
 
 grader = pytest.fixture(scope="module")(opened)
 
@@ -49,7 +47,21 @@ def test_a_function_does_not_pass_by(grader: ProgramGrader, source: str) -> None
 
 
 MARK = "planted-answer-7"
-LOOKING = looking_for(MARK)
+# Lists in `found` where it sees the mark: in frames, objects and descriptors. It holds it backwards, not to find itself.
+LOOKING = f"""
+import gc, os, sys
+backwards, seen, frame = {MARK[::-1]!r}, [], sys._getframe()
+while frame:
+    seen += [*frame.f_locals.values(), *frame.f_globals.values()]
+    frame = frame.f_back
+for held in gc.get_objects():
+    seen += gc.get_referents(held)
+for descriptor in range(3, 64):
+    try: seen.append(os.read(descriptor, 10**6))
+    except OSError: pass
+texts = [item if type(item) is str else item.decode("latin-1") for item in seen if type(item) in (str, bytes)]
+found = [text[-99:] for text in texts if backwards in text[::-1]]
+"""
 
 
 def test_the_expected_output_is_nowhere_in_the_program(grader: ProgramGrader) -> None:
@@ -60,22 +72,3 @@ def test_the_expected_output_is_nowhere_in_the_program(grader: ProgramGrader) ->
     function = {"fn_name": "f", "inputs": [[1]], "outputs": [MARK]}
     looking = "def f(n):\n" + "".join(f"    {line}\n" for line in LOOKING.splitlines()) + "    return ''.join(found)"
     assert outcome(grader, looking, function) is Outcome.WRONG
-
-
-# What right functions return where other graders fail them, and as what it is expected.
-RETURNED = {
-    "numpy's numbers and arrays": ("import numpy as np\ndef f(n): return np.arange(n)[1], np.eye(1)", "[1, [[1.0]]]"),
-    "tuples in tuples": ("def f(n): return ((1, (2,)),)", "[[1, [2]]]"),
-    "integers as keys": ("def f(n): return {n: 'x'}", '{"dict": [[3, "x"]]}'),
-    "what only a fresh module makes": ("seen = []\ndef f(n): seen.append(n); return len(seen)", "1"),
-    "a set of long integers": ("def f(n): return {10**5000 + n}", '{"set": [1' + "0" * 4999 + "3]}"),
-}
-
-
-@pytest.mark.parametrize(("source", "expected"), RETURNED.values(), ids=RETURNED.keys())
-def test_a_right_function_may_return(grader: ProgramGrader, source: str, expected: str) -> None:
-    cases = [Case(arguments([3]), (text,)) for text in (expected, expected, expected.replace("3", "4"))]
-    (right,) = grader.grade([fenced(source)], [named(Suite(tuple(cases[:2]), call="f"))])
-    assert right.outcome is Outcome.CORRECT
-    (either,) = grader.grade([fenced(source)], [named(Suite(tuple(cases), call="f"))])
-    assert either.outcome is (Outcome.WRONG if "3" in expected else Outcome.CORRECT)
