@@ -47,7 +47,7 @@ def test_a_function_does_not_pass_by(grader: ProgramGrader, source: str) -> None
 
 
 MARK = "planted-answer-7"
-# Lists in `found` where it sees the mark: in frames, objects and descriptors. It holds it backwards, not to find itself.
+# Lists in `found` where it sees the mark, in frames, objects and descriptors; its own copy is backwards.
 LOOKING = f"""
 import gc, os, sys
 backwards, seen, frame = {MARK[::-1]!r}, [], sys._getframe()
