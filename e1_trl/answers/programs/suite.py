@@ -112,7 +112,6 @@ class Suites:
         return name.startswith(PREFIX) and self._file(name).exists()
 
     def __getitem__(self, name: str) -> Suite:
-        """Return the suite of this name."""
         if name not in self:
             raise UserError(
                 f"{name[:40]!r} names no tests in {self.folder}; run the same `e1 eval` or `e1 train` again: it reads "
