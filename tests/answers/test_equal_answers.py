@@ -9,8 +9,9 @@ from itertools import permutations
 
 import pytest
 from graded import C, U, W, outcomes, patient
+from tables import read_table
 
-from e1_trl.answers.grade import Grader, Outcome
+from e1_trl.answers.grade import Grader
 from e1_trl.answers.mathematics.spellings import differ_as_words, join_thousands, readable
 
 grader = pytest.fixture(scope="module")(patient)
@@ -330,31 +331,14 @@ words of capitals are no products
     correct: \text{BEE} → BEE | \mathbf{BEE} → BEE | NNN YYY → NNNYYY | RC → CR | CR → RC | RLC → CRL | AAB → A^2B
         SAA → AAS | (E,E,O) → (E, E, O)
 """
-
-
-def read_kinds(table: str) -> dict[str, dict[tuple[str, str], Outcome]]:
-    """Read a table of cases: the verdict of each by what is boxed and what is accepted."""
-    kinds = dict[str, dict[tuple[str, str], Outcome]]()
-    for line in filter(None, table.splitlines()):
-        if not line.startswith(" "):
-            verdicts = kinds[line] = {}
-            continue
-        cases = line.strip()
-        if not line.startswith(" " * 8):
-            verdict, _, cases = cases.partition(": ")
-        for case in cases.split(" | "):
-            boxed, accepted = case.split(" → ")
-            verdicts[boxed, accepted] = Outcome(verdict)
-    return kinds
-
-
-KINDS = read_kinds(TRICKS.replace("SHEAR", SHEAR) + EXPRESSIONS + SPELLINGS + TOLD_APART)
+KINDS = read_table(TRICKS.replace("SHEAR", SHEAR) + EXPRESSIONS + SPELLINGS + TOLD_APART)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_answer_gets_its_verdict(grader: Grader, kind: str) -> None:
-    expected = KINDS[kind]
-    found = outcomes(grader, *((rf"Thus \boxed{{{boxed}}}.", [accepted]) for boxed, accepted in expected))
+    expected = {case: verdict for verdict, cases in KINDS[kind].items() for case in cases}
+    pairs = (case.split(" → ") for case in expected)
+    found = outcomes(grader, *((rf"Thus \boxed{{{boxed}}}.", [accepted]) for boxed, accepted in pairs))
     assert dict(zip(expected, found, strict=True)) == expected
 
 
