@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from boxed import LIMITS, fenced, isolation, named, opened
-from real import read
+from tables import read_rows
 
 from e1_trl.answers.arguments import TESTS
 from e1_trl.answers.grade import Outcome
@@ -124,7 +124,7 @@ def shortened(code: str) -> str:
 
 @pytest.mark.slow
 def test_every_reference_of_humaneval_passes(box: Box, grader: ProgramGrader) -> None:
-    rows = read("code/humanevalplus.jsonl.gz")
+    rows = read_rows("code/humanevalplus.jsonl.gz")
     # Strict, so that numbers of a million digits are no tests.
     limits = Limits(cpu=1.0, wall=30.0, memory=2**28, output=2**16)
     suites = [humaneval_suite(shortened(row["tests"]["code"]), row["entry_point"], box, limits) for row in rows]

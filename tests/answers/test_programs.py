@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from boxed import boxed, fenced, named, opened, outcome
-from real import read
+from tables import read_rows
 
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.programs.grader import ProgramGrader, program
@@ -297,7 +297,7 @@ def test_it_is_pickled_by_its_settings(grader: ProgramGrader) -> None:
 
 @pytest.mark.slow
 def test_every_reference_of_leetcode_passes(grader: ProgramGrader) -> None:
-    rows = read("code/leetcode_test.jsonl")
+    rows = read_rows("code/leetcode_test.jsonl")
     solutions = [fenced(row["reference"]) for row in rows]
     suites = [named(read_suite(row["tests"], Rule.EXACT, row["entry_point"])) for row in rows]
     grades = grader.grade(solutions, suites)
