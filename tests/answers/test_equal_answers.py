@@ -33,12 +33,12 @@ divisions
     correct: \frac{94}{5} → 18.8 | 3:4 → \frac{3}{4} | \frac{3}{3} → 1 | \frac{7}{1} → 7 | \frac{3}{4} → 1.5/2
         0.75 → \frac{1.5}{2} | \frac{6}{3} → \frac{4}{2}
 numbers
-    correct: 18.8 → 18.8 | 28\% → 28\% | 28 percent → 28\% | 12 \text{ dollars} → 12 | 5 hours → 5 | (5) → 5
+    correct: 18.80 → 18.8 | 28 \% → 28\% | 28 percent → 28\% | 12 \text{ dollars} → 12 | 5 hours → 5 | (5) → 5
         4.5 \times 10^{33} → 4.5e33 | 1010_2 → 1010 | 98 → \[ 98 \] | \[ 98 \] → 98 | \( x = 98 \) → 98
     wrong: 4.6 \times 10^{33} → 4.5e33
     unevaluated: \[ 90 + 8 \] → 98
 equations
-    correct: x = 5 → 5 | x \approx 5 → 5 | x = 5 → x = 5
+    correct: x = 5 → 5 | x \approx 5 → 5 | x=5 → x = 5
     unevaluated: 5 = 2 + 3 → 5 | 10.2 + 8.6 \approx 18.8 → 18.8 | 10.2 + 8.6 \approx 1 → 18.8
     wrong: 5 = 6 → 5 | 2 + 3 = 5 = 6 → 5 | x \le 5 → 5 | 4 < 5 < 6 → 5
 several answers
@@ -61,7 +61,7 @@ what is left of an expression
         \prod_{i=1}^{2} \pi → \pi^2 | \lim_{x \to 0} \pi → \pi | y = \frac{d}{dx} x^2 → y = 2x
         \frac{d}{dx} x^2 = y → y = 2x | (3, \int_0^{\pi} 1 dx) → (3, \pi)
     correct: \int_0^{2\pi} 1 dx = 2\pi → 2\pi | A = \int_0^{2\pi} 1 dx = 2\pi → A = 2\pi
-        \int_0^1 f(x) dx → \int_0^1 f(x) dx | \sum_{n=0}^{\infty} \frac{x^n}{n!} → \sum_{n=0}^{\infty} \frac{x^n}{n!}
+        \int_0^1 f(x) \, dx → \int_0^1 f(x) dx | \sum_{n=0}^\infty \frac{x^n}{n!} → \sum_{n=0}^{\infty} \frac{x^n}{n!}
     wrong: \int_0^{2\pi} 1 dx = 5 → 2\pi
 inequalities
     correct: x > 3 → x>3 | x \in (3, \infty) → x>3 | x \geqslant 0.5 → x \geq \frac{1}{2} | 1 < x < 3 → 1<x<3
@@ -87,9 +87,9 @@ what math-verify computes while it reads
         \operatorname{norm}(\begin{pmatrix} 1 \\ 1 \end{pmatrix}) → \sqrt{2}
         x^2 - 1 = \begin{vmatrix} x & 1 \\ 1 & x \end{vmatrix} → x^2 - 1 | [0, 1] \cup [1, \pi] → [0, \pi]
         \{x, y\} \cup \{z\} → \{x, y, z\}
-    correct: \begin{vmatrix} a & b \\ c & d \end{vmatrix} → \begin{vmatrix} a & b \\ c & d \end{vmatrix}
-        19\frac{2}{3} → \frac{59}{3} | 19 2/3 → \frac{59}{3} | [0, 1] \cup (3, 10] → [0, 1] \cup (3, 10]
-        4343_6 → 4343_6 | 4343 → 4343_6 | SHEAR → SHEAR
+    correct: \begin{vmatrix} a&b \\ c&d \end{vmatrix} → \begin{vmatrix} a & b \\ c & d \end{vmatrix}
+        19\frac{2}{3} → \frac{59}{3} | 19 2/3 → \frac{59}{3} | [0,1] \cup (3,10] → [0, 1] \cup (3, 10]
+        4343_{6} → 4343_6 | 4343 → 4343_6 | \begin{pmatrix} 1&x+y \\ 0&1 \end{pmatrix} → SHEAR
         \begin{vmatrix} x & 1 \\ 1 & x \end{vmatrix} = x^2 - 1 → x^2 - 1
     wrong: 2\text{ }3 → 23 | 4343_7 → 4343_6
 inequalities that are not solved
@@ -99,7 +99,7 @@ inequalities that are not solved
 equations without a solution, which have the same ones
     wrong: 1 = 0 → f(1) = 0 | f(1) = 1 → f(1) = 0 | x^2 = -7 → r^2 + r + 1 = 0 | x^2 + 7 = 0 → x^2 + x + 1 = 0
         5 = 6 → 0.56 = 56\%
-    correct: f(1) = 0 → f(1) = 0 | x + x^2 = -1 → x^2 + x + 1 = 0
+    correct: f(1)=0 → f(1) = 0 | x + x^2 = -1 → x^2 + x + 1 = 0
 percentages
     correct: 12.5\% → 12.5 | 12.5 → 12.5\% | 0.125 → 12.5\% | 42.0\% → 42 | 62.5 \text{ percent} → 62.5
         33\frac{1}{3}\% → 33\frac {1}{3}\% | 33\frac{1}{3} → 33\frac {1}{3}\% | \frac{100}{3}\% → 33\frac{1}{3}\%
@@ -128,8 +128,8 @@ tiny numbers, which are equal to six decimals
     wrong: 0.0 → 0.0000001 | 0.0 → 1.6 \times 10^{-19} | 3.2 \times 10^{-20} → 6.6 \times 10^{-27} | 10^{-27} → 10^{-20}
         0.000001 → 0.0000012 | 0.0 → \left(\frac{1}{2}\right)^{40} | 0.0 → e^{-30} | 0.0 → \frac{9!}{9^{19}}
         \frac{\pi}{10^{30}} → \frac{\pi}{10^{20}}
-    correct: 1.60 \times 10^{-19} → 1.6 \times 10^{-19} | 0.0000333 → \frac{1}{30000} | 0 → 0
-        \frac{\pi}{10^{20}} → \frac{\pi}{10^{20}} | \frac{1}{2^{30}} → 2^{-30} | \frac{1}{12} → 0.0833333333333333
+    correct: 1.60 \times 10^{-19} → 1.6 \times 10^{-19} | 0.0000333 → \frac{1}{30000} | 0.0 → 0
+        \frac\pi{10^{20}} → \frac{\pi}{10^{20}} | \frac{1}{2^{30}} → 2^{-30} | \frac{1}{12} → 0.0833333333333333
 """
 SHEAR = r"\begin{pmatrix} 1 & x + y \\ 0 & 1 \end{pmatrix}"  # among them
 # The accepted answer is an expression: algebra is free, arithmetic is not, numbers are exact.
@@ -144,14 +144,14 @@ sums and products
     unevaluated: \frac{60}{360}\cdot\pi\cdot6^2 → 6\pi | \pi\cdot(-2)\cdot(-3) → 6\pi
         \frac{\pi}{2}+\frac{\pi}{3} → \frac{5\pi}{6} | 1/2+1/3+\sqrt2 → \frac56+\sqrt2 | \sqrt{8}+\sqrt{18} → 5\sqrt{2}
         \frac{5\cdot 4}{2}\pi → 10\pi | 6\pi + 0x → 6\pi | 6\pi\cdot\frac{x}{x} → 6\pi | 2\cdot3\pi \text{ cm} → 6\pi
-    correct: 2\sqrt{3} → 2\sqrt{3} | x+2-3\sqrt 2 → x - 3\sqrt{2} + 2 | \sqrt{2}+\sqrt{3} → \sqrt{3}+\sqrt{2}
+    correct: 2\sqrt3 → 2\sqrt{3} | x+2-3\sqrt 2 → x - 3\sqrt{2} + 2 | \sqrt{2}+\sqrt{3} → \sqrt{3}+\sqrt{2}
 quotients, powers and roots
     unevaluated: \frac{12\pi}{2} → 6\pi | \frac{1}{2}\cdot12\pi → 6\pi | \frac{\sqrt{3}}{4}\cdot 10^2 → 25\sqrt{3}
         50\%\cdot12\pi → 6\pi | x^{4/2} → x^2 | \sqrt[3]{8}\pi → 2\pi
         \sqrt{2^2+4^2-2\cdot2\cdot4\cos\frac{\pi}{3}} → 2\sqrt3 | \sqrt{3}\cdot\sqrt{12}\pi → 6\pi
         (\sqrt7-1)(\sqrt7+1)\pi → 6\pi | \sqrt{10}\cdot\sqrt{5} → 5\sqrt{2}
     correct: \sqrt{12} → 2\sqrt{3} | 3\cdot 10^5\pi → 300000\pi | 1.5e1\pi → 15\pi
-        \sqrt{\frac{3}{4}} → \frac{\sqrt3}{2} | 10/2^n → \frac{10}{2^n} | 36n → 36n
+        \sqrt{\frac{3}{4}} → \frac{\sqrt3}{2} | 10/2^n → \frac{10}{2^n} | 36 n → 36n
 functions of numbers
     unevaluated: \lfloor3.7\rfloor\sqrt2 → 3\sqrt2 | 12\pi\cos\frac{\pi}{3} → 6\pi | 24\arctan(1) → 6\pi
         |{-6}|\pi → 6\pi | \arctan(1) → \frac{\pi}{4} | \pi\log_2 64 → 6\pi | \pi\ln e^6 → 6\pi | \pi e^{\ln 6} → 6\pi
@@ -167,12 +167,12 @@ parts
         (3, \frac{2\pi}{2}) → (3,\pi) | [\log_2 8, \pi] → [3,\pi] | (\frac12, \frac42, \pi) → (\frac12, 2, \pi)
         (\frac12, \frac42) → (\frac12, 2) | (2^{10}, \sqrt{25}) → (2^{10}, 5) | x \in [1+2, \infty) → [3,\infty)
         1+2\le x\le 4\pi → [3, 4\pi] | \mathbb{R}\setminus\{3-2\} → (-\infty,1)\cup(1,\infty)
-    correct: (2^{10}, 5) → (2^{10}, 5)
+    correct: (2^{10},5) → (2^{10}, 5)
 equations of expressions
     unevaluated: x=2\cdot3\pi → x=6\pi | x = 5\pi+\pi → x=6\pi | y = 2x + 1 + 2 → y = 2x+3
     correct: 6\pi = x → x = 6\pi | y-1 = 2(x+1) → y=2x+3
 what the accepted answer leaves, too
-    correct: \frac{1}{2}+\frac{1}{3} → \frac13+\frac12 | \frac{9!}{9^{19}} → \frac{9!}{9^{19}}
+    correct: \frac{1}{2}+\frac{1}{3} → \frac13+\frac12 | 9!/9^{19} → \frac{9!}{9^{19}}
         \cos\frac{\pi}{3}+\sqrt2 → \sqrt2+\cos\frac{\pi}{3}
         \frac{1}{6}+\frac{1}{3\cdot2^{201}} → \frac{2^{200}+1}{3 \cdot 2^{201}}
 large powers, factorials and tiny differences
@@ -260,10 +260,10 @@ texts that are no units
         x+1 \text{ or maybe } x+2 \text{ (unsure)} → x+1 | E_1 = 4, E_2 = 5 → 5 | 7 → 5 \text{ OR } 6
     unevaluated: P(A \mid B) = 1-\frac12 → \frac12
 a last letter that is a variable, and powers that are no transposes
-    correct: 2t → 2t | 50 → 50 cm | 20 → 20 seconds | (1+r)^T P → P(1+r)^T | 2^T → 2^T
+    correct: 2 t → 2t | 50 → 50 cm | 20 → 20 seconds | (1+r)^T P → P(1+r)^T | 2^{T} → 2^T
     wrong: 2 → 2t | r → r s t | P(1+r) → P(1+r)^T | A → A^T
 capitals and primes
-    correct: \frac{R}{r} → R/r | A-a → A - a | n = 5 → N = 5 | 5 → N = 5 | c → C | \pi R^2 → \pi R^2 | GMm → G M m
+    correct: \frac{R}{r} → R/r | A-a → A - a | n = 5 → N = 5 | 5 → N = 5 | c → C | R^2\pi → \pi R^2 | GMm → G M m
         r_1 + R_2 → R_2+r_1 | f'(x)=2x → 2x | y'=2y → y'-2y=0 | x^{\prime\prime}+x=0 → x''+x=0 | K → k = K
         5 meters → 5 Meters | \omega \Omega x → x\Omega\omega | \frac{2mMgh}{m+M} → \frac{2 M m g h}{M+m}
         GMmR/r → \frac{G M m R}{r} | E \exp(-t/(RC)) → E e^{-t/(RC)} | \frac{\mathrm{R}}{\mathrm{r}} → \frac{R}{r}
@@ -285,7 +285,7 @@ points whose coordinates have names
         \begin{cases} x=3 \\ y=2 \end{cases} → (2,3)
 words that change the number in front of them
     correct: 3\text{ times as many} → 3 | 3\text{ apples and pears} → 3 | 3\text{ cm} → 3
-        3\text{ or more} → 3\text{ or more} | 16\text{ squared units} → 16 | 125\text{ cubed meters} → 125
+        3 \text{ or more} → 3\text{ or more} | 16\text{ squared units} → 16 | 125\text{ cubed meters} → 125
         0.5\text{ or half} → 0.5 | \frac12\text{ or one half} → \frac12 | 7\text{ not including zero} → 7
         \$5 \text{ and no cents} → 5 | 3\text{ plus tax} → 3
     wrong: 3\text{ or more} → 3 | 3\text{ squared} → 3 | 3\text{ factorial} → 3 | 3\text{ plus one} → 3 | 3 squared → 3
@@ -306,7 +306,7 @@ times of day, letters of choices, large numbers in words
     wrong: 3:30 AM → 3:30 PM | 3:31 → 3:30 PM | \text{Option B} → A | 2.5 billion → 2500000
 spellings of physics and economics
     correct: 1950 → 1950^\circ C | 1950^\circ\text{C} → 1950^\circ C | y' + ry = rx(t) → y^{\prime}+ry-rx(t)=0
-        \text{MR} = \text{SRMC} → MR=SRMC | E_2, E_1 → E_1, E_2 | 2E_0 → 2E_0 | \mathbf{\frac{1}{2}} → \frac12
+        \text{MR} = \text{SRMC} → MR=SRMC | E_2, E_1 → E_1, E_2 | 2 E_0 → 2E_0 | \mathbf{\frac{1}{2}} → \frac12
         \mathbf{\sqrt{3}} → \sqrt3
     wrong: 1951 → 1950^\circ C | E_2 → E_1 | \text{MR} = \text{MC} → MR=SRMC
 commas between thousands
@@ -324,7 +324,7 @@ times of day are no ratios
     wrong: 6:40\text{ p.m.} → 3:20\text{ p.m.} | 3:20\text{ p.m.} → 6:40\text{ p.m.}
         3:20\text{ a.m.} → 3:20\text{ p.m.} | 2:05\text{ PM} → \text{4:10 P.M.}
     correct: 3:20\text{ p.m.} → 3:20 | 3:20 → 3:20\text{ p.m.} | 3:20 \text{ PM} → 3:20\text{ p.m.} | 2:4 → 1:2
-        03:20\text{ (pm)} → 3:20\text{ p.m.} | 3:20 p.m. → 3:20 p.m. | 1:2 → 2:4 | \displaystyle 10:25 → 10:25
+        03:20\text{ (pm)} → 3:20\text{ p.m.} | 3:20 P.M. → 3:20 p.m. | 1:2 → 2:4 | \displaystyle 10:25 → 10:25
         3:20\text{ to }4:10\text{ p.m.} → 3:20\text{ p.m. to }4:10\text{ p.m.}
 words of capitals are no products
     wrong: EBE → BEE | BEE → EBE | NYNYNY → NNNYYY | \text{YZY} → YYZ | HTH → HHT | XIX → XXI | (E,O,E) → (E,E,O)
