@@ -120,7 +120,6 @@ def _program_grader(arguments: GradingArguments, workers: int) -> Grader:
 
 
 def _show_program(row: Row) -> str:
-    """Describe the tests of a problem."""
     if not row["answers"]:
         return "tests            none"
     suite = Suites()[row["answers"][0]]

@@ -28,18 +28,14 @@ def isolation() -> Isolation:
         pytest.skip(str(error))
 
 
-@contextlib.contextmanager
-def boxed(limits: Limits = LIMITS) -> Iterator[ProgramGrader]:
-    """Open a grader of programs."""
+def opened(limits: Limits = LIMITS) -> Iterator[ProgramGrader]:
+    """Yield a grader of programs, for fixtures."""
     isolation()
     with ProgramGrader(limits, workers=2) as grader:
         yield grader
 
 
-def opened() -> Iterator[ProgramGrader]:
-    """Yield a grader of programs, for fixtures."""
-    with boxed() as grader:
-        yield grader
+boxed = contextlib.contextmanager(opened)
 
 
 def fenced(source: str) -> str:
@@ -50,27 +46,6 @@ def fenced(source: str) -> str:
 def named(suite: Suite) -> list[str]:
     """Store a suite; returns the references for a grader of programs."""
     return [Suites().add(suite)]
-
-
-def looking_for(text: str) -> str:
-    """Return a program whose variable `found` lists where it sees the text: in frames, objects and descriptors.
-
-    It holds the text backwards, so that it does not find itself.
-    """
-    return f"""
-import gc, os, sys
-backwards, seen, frame = {text[::-1]!r}, [], sys._getframe()
-while frame:
-    seen += [*frame.f_locals.values(), *frame.f_globals.values()]
-    frame = frame.f_back
-for held in gc.get_objects():
-    seen += gc.get_referents(held)
-for descriptor in range(3, 64):
-    try: seen.append(os.read(descriptor, 10**6))
-    except OSError: pass
-texts = [item if type(item) is str else item.decode("latin-1") for item in seen if type(item) in (str, bytes)]
-found = [text[-99:] for text in texts if backwards in text[::-1]]
-"""
 
 
 def outcome(

@@ -1,12 +1,10 @@
 r"""Real answers, real solutions, and the cases of other graders' own tests."""
 
-import gzip
-import json
 from typing import Any
 
 import pytest
-from conftest import DATA
 from graded import patient
+from tables import read_rows
 
 from e1_trl.answers.grade import Grader, Outcome
 from e1_trl.answers.mathematics.boxes import boxed_answer
@@ -14,15 +12,9 @@ from e1_trl.answers.mathematics.boxes import boxed_answer
 grader = pytest.fixture(scope="module")(patient)
 
 
-def read(file: str) -> list[dict[str, Any]]:
-    if not (DATA / file).exists():
-        pytest.skip(f"{DATA / file} is not on this machine")
-    content = (DATA / file).read_bytes()
-    return [json.loads(line) for line in (gzip.decompress(content) if file.endswith("gz") else content).splitlines()]
-
-
 def accepted(row: dict[str, Any]) -> list[str]:
-    return row.get("answers", [row["answer"]])
+    answers = next(row[name] for name in ("answers", "answer", "gold") if name in row)
+    return answers if isinstance(answers, list) else [answers]
 
 
 # Rows of Math-Verify's own tests that we grade as wrong though they are labelled right, by their number and reason.
@@ -42,13 +34,12 @@ KNOWN |= OTHER_SETTINGS | INEQUALITY_FOR_INTERVAL
 
 @pytest.mark.slow
 def test_math_verifys_tests_agree_but_for_known_rows(grader: Grader) -> None:
-    rows = read("verify/math_verify_tests.jsonl")
+    rows = read_rows("verify/math_verify_tests.jsonl")
     solutions = [
         row["prediction"] if "boxed{" in row["prediction"] else rf"\boxed{{{row['prediction'].strip().strip('$')}}}"
         for row in rows
     ]
-    answers = [row["gold"] if isinstance(row["gold"], list) else [row["gold"]] for row in rows]
-    grades = grader.grade(solutions, answers)
+    grades = grader.grade(solutions, list(map(accepted, rows)))
     disagreeing = {
         number
         for number, (row, grade) in enumerate(zip(rows, grades, strict=True))
@@ -60,14 +51,13 @@ def test_math_verifys_tests_agree_but_for_known_rows(grader: Grader) -> None:
 
 @pytest.mark.parametrize("file", ["rllm_math_reward_tests", "trl_accuracy_reward_tests"])
 def test_the_tests_of_rllm_and_trl_agree_and_unparseable_gold_is_never_right(grader: Grader, file: str) -> None:
-    rows = read(f"verify/{file}.jsonl")
+    rows = read_rows(f"verify/{file}.jsonl")
     # Rows without a marker have no thinking: all of their text is the solution.
     solutions = [
         row["prediction"].partition("</think>")[2] if "think>" in row["prediction"] else row["prediction"]
         for row in rows
     ]
-    answers = [row["gold"] if isinstance(row["gold"], list) else [row["gold"]] for row in rows]
-    correct = [grade.correct for grade in grader.grade(solutions, answers)]
+    correct = [grade.correct for grade in grader.grade(solutions, list(map(accepted, rows)))]
     assert correct == [bool(row["expected_equal"]) for row in rows]
 
 
@@ -89,7 +79,7 @@ SETS = [
 @pytest.mark.slow
 def test_every_accepted_answer_in_a_box_is_right(grader: Grader, file: str, every: int) -> None:
     """Each alone, so that another does not save it; and not as a copy, which is not compared."""
-    answers = [answer for row in read(file)[::every] for answer in accepted(row)]
+    answers = [answer for row in read_rows(file)[::every] for answer in accepted(row)]
     boxes = [rf"Thus \boxed{{\displaystyle {boxed_answer(answer) or answer}}}." for answer in answers]
     grades = grader.grade(boxes, [[answer] for answer in answers])
     refused = {answer: grade for answer, grade in zip(answers, grades, strict=True) if not grade.correct}
@@ -101,10 +91,10 @@ def test_every_accepted_answer_in_a_box_is_right(grader: Grader, file: str, ever
 )
 @pytest.mark.slow
 def test_no_real_solution_is_unevaluated(grader: Grader, file: str, right: int) -> None:
-    rows = read(f"math_eval/{file}.jsonl")
+    rows = read_rows(f"math_eval/{file}.jsonl")
     solutions = [row["solution"] for row in rows]
     if file == "gsm8k_test":
         solutions = [rf"\boxed{{{solution.rpartition('####')[2].strip()}}}" for solution in solutions]
-    grades = grader.grade(solutions, [accepted(row) for row in rows])
+    grades = grader.grade(solutions, list(map(accepted, rows)))
     assert not [grade for grade in grades if grade.outcome is Outcome.UNEVALUATED]
     assert sum(grade.correct for grade in grades) == right

@@ -15,12 +15,17 @@ from e1_trl.problems.load import make_problems
 (LETTERS,) = re.findall(
     r"<!-- letters.py -->\n```python\n(.*?)```", (ROOT / "docs" / "extend.md").read_text(), re.DOTALL
 )
+DATACLASS = LETTERS.replace("class Letters", "from dataclasses import dataclass\n@dataclass\nclass Letters")
+# By name; the second one's version is one of the instance.
+MODULES = {"letters": LETTERS, "dataclass_letters": DATACLASS.replace("    version =", "    version: str =")}
 
 
-def test_a_third_kind_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "letters.py").write_text(LETTERS)
+@pytest.mark.parametrize("name", MODULES)
+def test_a_third_kind_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    file = tmp_path / f"{name}.py"
+    file.write_text(MODULES[name])
     monkeypatch.chdir(tmp_path)
-    arguments = ProblemArguments(grader="letters")
+    arguments = ProblemArguments(grader=name)
     rows = [{"problem": "Which is prime?", "choices": "A) 4 B) 5", "answer": "B"}]
     (row,) = make_problems(Dataset.from_list(rows), "choices", arguments)
     assert row["prompt"][0]["content"] == (
@@ -33,21 +38,8 @@ def test_a_third_kind_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         before = grader.version
     assert arguments.answer_type.show(row) == "answers          ['B']"
     assert before.startswith("letters 2, ") and make_grader(arguments, workers=1).version == before
-    (tmp_path / "letters.py").write_text((tmp_path / "letters.py").read_text().replace("A-J", "A-E"))
+    file.write_text(MODULES[name].replace("A-J", "A-E"))
     assert make_grader(arguments, workers=1).version != before, "what is graded by the old file would be kept"
-
-
-def test_a_graders_version_that_is_its_instances_changes_with_the_file_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lines = LETTERS.replace("class Letters", "@dataclass\nclass Letters").replace("    version =", "    version: str =")
-    file = tmp_path / "own_letters.py"
-    file.write_text(f"from dataclasses import dataclass\n{lines}")
-    monkeypatch.chdir(tmp_path)
-    arguments = ProblemArguments(grader="own_letters")
-    before = make_grader(arguments, workers=1).version
-    file.write_text(file.read_text().replace("A-J", "A-E"))
-    assert before.startswith("letters 2, ") and make_grader(arguments, workers=1).version != before
 
 
 @pytest.mark.parametrize(

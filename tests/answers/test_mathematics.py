@@ -173,7 +173,7 @@ def test_a_hostile_answer_that_a_group_repeats_is_run_once(
     monkeypatch.setattr(strict_grader.processes, "_begin", lambda task: begun.append(task) or begin(task))
     group = [(rf"In my {attempt}th try I found \boxed{{{HUGE_POWER}}}", ["1"]) for attempt in range(16)]
     assert outcomes(strict_grader, *group) == [Outcome.TIMED_OUT] * 16
-    assert len(set(begun)) == 1
+    assert len(begun) == 1
 
 
 @pytest.mark.parametrize(

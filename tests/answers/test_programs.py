@@ -1,6 +1,5 @@
 """Programs graded by running them: outcomes, real reference solutions, and what other graders get wrong."""
 
-import json
 import pickle
 import threading
 import time
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 from boxed import boxed, fenced, named, opened, outcome
-from conftest import DATA
+from tables import read_rows
 
 from e1_trl.answers.grade import Outcome
 from e1_trl.answers.programs.grader import ProgramGrader, program
@@ -86,56 +85,43 @@ grader = pytest.fixture(scope="module")(opened)
 
 
 INCREMENT = {"inputs": ["1\n", "22\n", "333\n"], "outputs": ["2\n", "23\n", "334\n"]}
+# Of more tests than one process takes.
 FUNCTION = {"fn_name": "f", "inputs": [[i] for i in range(20)], "outputs": [[i + 1] for i in range(20)]}
+INTEGER_KEYS = {"fn_name": "f", "inputs": [[{"1": 5, "2": 6}]], "outputs": [{"5": 1, "6": 1}]}
 
 
 @pytest.mark.parametrize(
-    ("source", "expected"),
+    ("tests", "source", "expected"),
     [
-        ("print(int(input()) + 1)", Outcome.CORRECT),
-        ("print(int(input()) + 2)", Outcome.WRONG),
-        ("import sys; sys.exit(0)", Outcome.WRONG),
-        ("pass", Outcome.WRONG),
-        ("print(int(input()) + 1); 1 / 0", Outcome.CRASHED),
-        ("x = bytearray(1 << 33)", Outcome.OUT_OF_MEMORY),
-        ("while True: print(1)", Outcome.TOO_MUCH_OUTPUT),
-        ("def f(", Outcome.CRASHED),
+        (INCREMENT, "print(int(input()) + 1)", Outcome.CORRECT),
+        (INCREMENT, "print(int(input()) + 2)", Outcome.WRONG),
+        (INCREMENT, "import sys; sys.exit(0)", Outcome.WRONG),
+        (INCREMENT, "pass", Outcome.WRONG),
+        (INCREMENT, "print(int(input()) + 1); 1 / 0", Outcome.CRASHED),
+        (INCREMENT, "x = bytearray(1 << 33)", Outcome.OUT_OF_MEMORY),
+        (INCREMENT, "while True: print(1)", Outcome.TOO_MUCH_OUTPUT),
+        (INCREMENT, "def f(", Outcome.CRASHED),
+        (FUNCTION, "def f(n): return n + 1", Outcome.CORRECT),
+        (FUNCTION, "class Solution:\n    def f(self, n): return n + 1", Outcome.CORRECT),
+        (FUNCTION, "def f(n): print(n); return n + 1", Outcome.CORRECT),
+        (FUNCTION, "import numpy\ndef f(n): return numpy.int64(n + 1)", Outcome.CORRECT),
+        (FUNCTION, "def f(n): return [n + 1]", Outcome.CORRECT),  # as the data has it: in a list of its own, or not
+        (FUNCTION, "def f(n): return n", Outcome.WRONG),
+        (FUNCTION, "def f(n): import sys; return sys._getframe(1).f_locals.get('expected')", Outcome.WRONG),
+        (FUNCTION, "seen = [0]\ndef f(n): seen[0] += 1; assert seen[0] == 1; return n + 1", Outcome.CORRECT),
+        (FUNCTION, "import os\ndef f(n): os.write(3, str(n + 1).encode()); os._exit(0)", Outcome.CORRECT),  # an answer
+        (FUNCTION, "import os\ndef f(n): os.write(3, b'1'); return n + 1", Outcome.WRONG),
+        (FUNCTION, "def g(n): return n + 1", Outcome.NOT_CALLABLE),
+        (FUNCTION, "f = 3", Outcome.NOT_CALLABLE),
+        (FUNCTION, "class Solution:\n    f = 1", Outcome.NOT_CALLABLE),
+        (FUNCTION, "print(int(input()) + 1)", Outcome.CRASHED),
+        (INTEGER_KEYS, "def f(d): return Counter([d[1], d[2]])", Outcome.CORRECT),
+        (INTEGER_KEYS, "def f(d): return {str(d[1]): 1, '6': 1}", Outcome.CORRECT),
+        (INTEGER_KEYS, "def f(d): return {d[1]: 1, 6: 2}", Outcome.WRONG),
     ],
 )
-def test_outcomes_of_programs_on_stdin(grader: ProgramGrader, source: str, expected: Outcome) -> None:
-    assert outcome(grader, source, INCREMENT) is expected
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("def f(n): return n + 1", Outcome.CORRECT),
-        ("class Solution:\n    def f(self, n): return n + 1", Outcome.CORRECT),
-        ("def f(n): print(n); return n + 1", Outcome.CORRECT),
-        ("import numpy\ndef f(n): return numpy.int64(n + 1)", Outcome.CORRECT),
-        ("def f(n): return [n + 1]", Outcome.CORRECT),  # as the data has it: in a list of its own, or not
-        ("def f(n): return n", Outcome.WRONG),
-        ("def f(n): import sys; return sys._getframe(1).f_locals.get('expected')", Outcome.WRONG),
-        ("seen = [0]\ndef f(n): seen[0] += 1; assert seen[0] == 1; return n + 1", Outcome.CORRECT),
-        ("import os\ndef f(n): os.write(3, str(n + 1).encode()); os._exit(0)", Outcome.CORRECT),  # an answer
-        ("import os\ndef f(n): os.write(3, b'1'); return n + 1", Outcome.WRONG),
-        ("def g(n): return n + 1", Outcome.NOT_CALLABLE),
-        ("f = 3", Outcome.NOT_CALLABLE),
-        ("class Solution:\n    f = 1", Outcome.NOT_CALLABLE),
-        ("print(int(input()) + 1)", Outcome.CRASHED),
-    ],
-)
-def test_outcomes_of_functions_of_more_than_fifteen_tests(
-    grader: ProgramGrader, source: str, expected: Outcome
-) -> None:
-    assert outcome(grader, source, FUNCTION) is expected
-
-
-def test_dictionaries_with_integers_for_keys_are_given_and_taken(grader: ProgramGrader) -> None:
-    tests = {"fn_name": "f", "inputs": [[{"1": 5, "2": 6}]], "outputs": [{"5": 1, "6": 1}]}
-    assert outcome(grader, "def f(d): return Counter([d[1], d[2]])", tests) is Outcome.CORRECT
-    assert outcome(grader, "def f(d): return {str(d[1]): 1, '6': 1}", tests) is Outcome.CORRECT
-    assert outcome(grader, "def f(d): return {d[1]: 1, 6: 2}", tests) is Outcome.WRONG
+def test_outcomes_of_programs_and_functions(grader: ProgramGrader, tests: Any, source: str, expected: Outcome) -> None:
+    assert outcome(grader, source, tests) is expected
 
 
 def test_a_program_in_the_thinking_or_the_free_text_is_none(grader: ProgramGrader) -> None:
@@ -146,6 +132,67 @@ def test_a_program_in_the_thinking_or_the_free_text_is_none(grader: ProgramGrade
     none = Outcome.NO_PROGRAM
     assert [grade.outcome for grade in grades] == [none, none, Outcome.CORRECT, none]
     assert grades[2].answer == "print(int(input()) + 1)"
+
+
+CHECK = "def check(candidate):\n    assert candidate(1) == 2\n    assert candidate(2) == [3]\n"
+
+# Right for exit statuses, for `==` inside the program's process, or for tests that are appended to the program.
+PASSED_BY_OTHERS = {
+    "exits before the tests": "import sys\ndef f(n): return 0\nsys.exit(0)",
+    "exits at once before the tests": "import os\ndef f(n): return 0\nos._exit(0)",
+    "exits in the function": "def f(n): raise SystemExit",
+    "exits at once in the function": "import os\ndef f(n): os._exit(0)",
+    "exits well at the end whatever failed": "import atexit, os\natexit.register(os._exit, 0)\ndef f(n): 1 / 0",
+    "excepthook exits well": "import os, sys\nsys.excepthook = lambda *a: os._exit(0)\ndef f(n): 1 / 0",
+    "equal to all": "class X:\n    def __eq__(self, other): return True\ndef f(n): return X()",
+    "an integer equal to all": "class X(int):\n    def __eq__(self, other): return True\ndef f(n): return X()",
+    "a list equal to all": "class X(list):\n    def __eq__(self, other): return True\ndef f(n): return X()",
+    "says it is of another class": "class X:\n    __class__ = int\n    def __eq__(self, other): return True\n"
+    "def f(n): return X()",
+    "numpy by name only": "class X:\n    def tolist(self): return self\nX.__module__ = 'numpy'\ndef f(n): return X()",
+    "a list within itself": "def f(n):\n    x = []\n    x.append(x)\n    return x",
+    "own check": "def check(candidate): pass\ndef assertion(*a): pass\ndef f(n): return 0",
+    "own comparison": "import numpy, json, operator\nnumpy.allclose = operator.eq = lambda *a, **k: True\n"
+    "json.loads = lambda *a, **k: 2\ndef f(n): return 0",
+    "own serialisation": "import json\njson.dumps = lambda value: '2'\ndef f(n): return 0",
+    "no assertions": "import builtins\nbuiltins.AssertionError = type('N', (BaseException,), {})\ndef f(n): return 0",
+    "tracing": "import sys\nsys.settrace(lambda *a: None)\n"
+    "def f(n):\n    sys._getframe(1).f_locals['value'] = 2\n    return 0",
+}
+
+
+@pytest.mark.parametrize("source", PASSED_BY_OTHERS.values(), ids=PASSED_BY_OTHERS.keys())
+def test_a_function_does_not_pass_by(grader: ProgramGrader, source: str) -> None:
+    found = outcome(grader, source, {"type": "assert", "code": CHECK}, call="f")
+    assert found in (Outcome.WRONG, Outcome.CRASHED)
+
+
+MARK = "planted-answer-7"
+# Lists in `found` where it sees the mark, in frames, objects and descriptors; its own copy is backwards.
+LOOKING = f"""
+import gc, os, sys
+backwards, seen, frame = {MARK[::-1]!r}, [], sys._getframe()
+while frame:
+    seen += [*frame.f_locals.values(), *frame.f_globals.values()]
+    frame = frame.f_back
+for held in gc.get_objects():
+    seen += gc.get_referents(held)
+for descriptor in range(3, 64):
+    try: seen.append(os.read(descriptor, 10**6))
+    except OSError: pass
+texts = [item if type(item) is str else item.decode("latin-1") for item in seen if type(item) in (str, bytes)]
+found = [text[-99:] for text in texts if backwards in text[::-1]]
+"""
+
+
+def test_the_expected_output_is_nowhere_in_the_program(grader: ProgramGrader) -> None:
+    on_stdin = {"inputs": ["1"], "outputs": [MARK]}
+    assert outcome(grader, f"print({MARK!r})", on_stdin) is Outcome.CORRECT
+    assert outcome(grader, LOOKING + "print(*found, sep='')", on_stdin) is Outcome.WRONG
+    assert outcome(grader, LOOKING + "assert found", on_stdin) is Outcome.CRASHED
+    function = {"fn_name": "f", "inputs": [[1]], "outputs": [MARK]}
+    looking = "def f(n):\n" + "".join(f"    {line}\n" for line in LOOKING.splitlines()) + "    return ''.join(found)"
+    assert outcome(grader, looking, function) is Outcome.WRONG
 
 
 def test_equal_programs_are_run_once(grader: ProgramGrader, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,10 +297,7 @@ def test_it_is_pickled_by_its_settings(grader: ProgramGrader) -> None:
 
 @pytest.mark.slow
 def test_every_reference_of_leetcode_passes(grader: ProgramGrader) -> None:
-    file = DATA / "code" / "leetcode_test.jsonl"
-    if not file.exists():
-        pytest.skip(f"{file} is absent: real problems are not part of the project")
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    rows = read_rows("code/leetcode_test.jsonl")
     solutions = [fenced(row["reference"]) for row in rows]
     suites = [named(read_suite(row["tests"], Rule.EXACT, row["entry_point"])) for row in rows]
     grades = grader.grade(solutions, suites)

@@ -202,9 +202,7 @@ def _have_no_solution(gold: Form, answer: Form) -> bool:
 
 
 def _is_compared(part: sympy.Expr) -> bool:
-    if isinstance(part, (*VARIABLE, sympy.MatrixExpr)):
-        return False
-    return not part.has(*TO_COMPUTE, sympy.oo, -sympy.oo)
+    return not isinstance(part, (*VARIABLE, sympy.MatrixExpr)) and not part.has(*TO_COMPUTE, sympy.oo, -sympy.oo)
 
 
 def _differ(gold: sympy.Expr, answer: sympy.Expr) -> bool:

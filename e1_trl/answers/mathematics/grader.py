@@ -89,7 +89,6 @@ class MathematicsGrader(Grader):
         return grader_version(f"math-verify {version('math-verify')}", self.processes.time_limit)
 
     def close(self) -> None:
-        """End the worker processes. A later `grade` starts new ones."""
         self.processes.close()
 
     def begin(self, solution: str, references: Sequence[str]) -> None:
@@ -97,7 +96,6 @@ class MathematicsGrader(Grader):
             self.processes.begin((box, True, tuple(references)))
 
     def works_out(self, answer: str, references: Sequence[str]) -> bool:
-        """See `Grader`: working is arithmetic in front of an equals sign, as in `6*8=48`."""
         return works_out(answer) and not any(map(works_out, references))
 
     def grade(

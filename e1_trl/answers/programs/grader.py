@@ -145,7 +145,6 @@ class ProgramGrader(Grader):
         return grader_version(f"programs under Python {platform.python_version()}", self.limits)
 
     def close(self) -> None:
-        """Close the boxes. A later `grade` opens new ones."""
         if self._boxes is not None:
             self._boxes.close()
             self._boxes = None

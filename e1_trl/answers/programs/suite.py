@@ -112,7 +112,6 @@ class Suites:
         return name.startswith(PREFIX) and self._file(name).exists()
 
     def __getitem__(self, name: str) -> Suite:
-        """Return the suite of this name."""
         if name not in self:
             raise UserError(
                 f"{name[:40]!r} names no tests in {self.folder}; run the same `e1 eval` or `e1 train` again: it reads "
@@ -157,12 +156,8 @@ def _same_line(written: str, expected: str, rule: Rule) -> bool:
     pairs = list(zip(ours, theirs, strict=True))
     if rule is Rule.EXACT:
         return all(_are_close(a, b, exactly=True) for a, b in pairs)
-    return all(a == b or _is_same_verdict(a, b) or _are_close(a, b) for a, b in pairs)
-
-
-def _is_same_verdict(written: str, expected: str) -> bool:
-    """Return whether both are "yes" or both "no": contests accept these in any case."""
-    return written.casefold() == expected.casefold() in ("yes", "no")
+    # Contests accept "yes" and "no" in any case.
+    return all(a == b or a.casefold() == b.casefold() in ("yes", "no") or _are_close(a, b) for a, b in pairs)
 
 
 def _are_close(written: str, expected: str, exactly: bool = False) -> bool:

@@ -61,7 +61,10 @@ class Box:
             raise SandboxError(f"a box with {isolation} does not start: {error}") from error
         finally:
             theirs.close()
-        if not self._is_ready():
+        greeting = b""
+        with contextlib.suppress(TimeoutError):
+            greeting = self._control.recv(len(protocol.READY))
+        if greeting != protocol.READY:
             said = self._said()
             self.close()
             raise SandboxError(f"a box with {isolation} does not start: {said or 'no answer'}")
@@ -79,12 +82,6 @@ class Box:
             if self._process.poll() is None:
                 with contextlib.suppress(ProcessLookupError):  # it has just ended, and SIGCHLD is ignored
                     os.killpg(self._process.pid, signal.SIGKILL)
-
-    def _is_ready(self) -> bool:
-        try:
-            return self._control.recv(len(protocol.READY)) == protocol.READY
-        except TimeoutError:
-            return False
 
     def _said(self) -> str:
         """Return the last line that the box itself wrote to stderr."""

@@ -90,7 +90,6 @@ def attack(isolation: Isolation) -> None:
 
 
 def main() -> None:
-    """Print for each isolation whether it holds on this machine."""
     for isolation in Isolation:
         print(f"{isolation}: {what_is_lacking(isolation) or 'holds'}")
 

@@ -7,7 +7,6 @@ import os
 import resource
 import struct
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 PID = 0x5EC0DE5E  # placeholder in the filter for the id of the process that installs it
@@ -36,16 +35,14 @@ class Restrictions:
     def impose(self, cpu: float, memory: int, tasks: int) -> None:
         """Restrict this process for good: seconds, bytes, processes and threads of its user, unless that is root."""
         limit(
-            [
-                (resource.RLIMIT_AS, self.address_space + memory),
-                (resource.RLIMIT_CPU, math.ceil(PATIENCE * cpu)),
-                (resource.RLIMIT_NPROC, tasks),
-            ]
+            (resource.RLIMIT_AS, self.address_space + memory),
+            (resource.RLIMIT_CPU, math.ceil(PATIENCE * cpu)),
+            (resource.RLIMIT_NPROC, tasks),
         )
         install(self.filter.replace(PID_BYTES, os.getpid().to_bytes(4, sys.byteorder)))
 
 
-def limit(most: Iterable[tuple[int, int]]) -> None:
+def limit(*most: tuple[int, int]) -> None:
     """Set resource limits for good, each to the given value or the current hard limit, whichever is lower."""
     for name, value in most:
         lower = _at_most(value, resource.getrlimit(name)[1])
@@ -59,8 +56,7 @@ def _at_most(value: int, hard: int) -> int:
 def limit_box() -> None:
     """Set the limits that all programs share and a zygote can live with."""
     none = (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE)
-    few = [(resource.RLIMIT_NOFILE, DESCRIPTORS), (resource.RLIMIT_SIGPENDING, 64)]
-    limit([*few, *((name, 0) for name in none)])
+    limit((resource.RLIMIT_NOFILE, DESCRIPTORS), (resource.RLIMIT_SIGPENDING, 64), *((name, 0) for name in none))
     hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
     resource.setrlimit(resource.RLIMIT_STACK, (_at_most(STACK, hard), hard))
 
