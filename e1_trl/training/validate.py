@@ -47,7 +47,6 @@ class ValidateArguments:
 
 
 def make_parser() -> CommandParser:
-    """Make the parser of `e1 validate`."""
     made = CommandParser(
         "e1 validate",
         "--config RECIPE [OPTIONS]",
