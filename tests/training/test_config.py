@@ -131,13 +131,19 @@ def test_a_thought_whose_forks_would_be_on_two_processes_is_refused() -> None:
         args._check_budgets()
 
 
-def test_a_model_brings_its_tokenizer_and_its_context() -> None:
+def test_a_model_brings_its_context_and_a_tokenizer_unless_one_is_given() -> None:
     args = config(thinking_budget=64, solution_budget=32, max_prompt_length=64)
     facts = ModelFacts.of(args, str(BASE))
     tokenizer = AutoTokenizer.from_pretrained(BASE)
     assert facts.thinking_close == ThinkingClose(Marker.from_tokenizer(tokenizer), context=161)
     assert facts.completion == 97
-    assert ModelFacts.of(args, str(BASE), tokenizer).tokenizer is tokenizer
+
+    class Processor(ProcessorMixin):
+        def __init__(self, tokenizer: Any):
+            self.tokenizer = tokenizer
+
+    for given in (tokenizer, Processor(tokenizer)):
+        assert ModelFacts.of(args, str(BASE), given).tokenizer is tokenizer
 
 
 @pytest.mark.parametrize(
@@ -156,20 +162,15 @@ def test_a_model_brings_its_tokenizer_and_its_context() -> None:
         ({**STEPS, "eval_steps": 0.3, "save_steps": 0.1}, "eval_steps 0.3 and save_steps 0.1: where"),
         ({**STEPS, "eval_steps": 0.1, "save_steps": 0.05, "max_steps": 390}, "save_steps 0.05: where"),  # 39 and 20
         ({**STEPS, "eval_steps": 20, "save_steps": 0.05, "max_steps": 500}, "save_steps 0.05: where"),
-        (
-            {**BEST, "eval_strategy": "epoch", "save_strategy": "steps"},
-            "strategy epoch and save_strategy steps: where",
-        ),
+        ({**BEST, "eval_strategy": "epoch", "save_strategy": "steps"}, "strategy epoch and save_strategy steps: where"),
         ({"scale_rewards": "std"}, "scale_rewards is 'std'; it must be one of group, batch, none"),
         ({"loss_type": "DAPO"}, "loss_type is 'DAPO'; it must be one of grpo, "),
         ({"importance_sampling_level": "seq"}, "it must be one of token, sequence"),
         ({"vllm_importance_sampling_mode": "token"}, "it must be one of token_truncate, token_mask"),
         ({"multi_objective_aggregation": "sum"}, "it must be one of sum_then_normalize, "),
         ({"vllm_mode": "colocated"}, "vllm_mode is 'colocated'; it must be one of colocate, server"),
-        (
-            {"generation_kwargs": {"temperature": 0.5}},
-            r"sets \['temperature'\], which have fields of",
-        ),
+        ({"generation_kwargs": {"temperature": 0.5}}, r"sets \['temperature'\], which have fields of"),
+        ({"fp16": True}, "^fp16 is true, and only GPUs compute in it"),  # on a CPU, it would be fp32
         ({"accelerator_config": {"split_batches": True}}, "split_batches and dispatch_batches, which prompts"),
         ({"max_generated_tokens": 9, "logging_strategy": "no"}, "and logging_strategy is no; set it to steps"),
         ({"report_to": ["wandb"]}, "report_to names 'wandb', which is not installed; pip install wandb"),
@@ -231,16 +232,6 @@ def test_completions_that_would_be_uploaded_with_the_model_are_refused(tmp_path:
     (tmp_path / "completions").mkdir()
     with pytest.raises(ValueError, match="/completions holds a run's completions, which push_to_hub would upload"):
         config(output_dir=str(tmp_path), push_to_hub=True)
-
-
-def test_a_processor_is_taken_for_its_tokenizer() -> None:
-    class Processor(ProcessorMixin):
-        def __init__(self, tokenizer: Any):
-            self.tokenizer = tokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(BASE)
-    args = config(thinking_budget=8, solution_budget=8)
-    assert ModelFacts.of(args, str(BASE), Processor(tokenizer)).tokenizer is tokenizer
 
 
 def test_a_reward_for_boxes_is_refused_where_answers_have_none() -> None:
@@ -381,11 +372,6 @@ def test_processes_that_would_each_train_alone_are_refused(monkeypatch: pytest.M
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
     with pytest.raises(UserError, match=r"^each of 2 processes would train alone: on CPUs, [^\n]* ddp_backend: gloo$"):
         unset(bf16=False)
-
-
-def test_fp16_on_a_cpu_is_refused_as_it_would_be_fp32() -> None:
-    with pytest.raises(UserError, match=r"^fp16 is true, and only GPUs compute in it"):
-        unset(fp16=True, bf16=False)
 
 
 def test_the_refusal_names_both_files(nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
