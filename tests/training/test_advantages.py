@@ -203,7 +203,7 @@ def test_a_recipe_names_advantages_with_their_arguments() -> None:
         ("s_grpo", asked(8), 2, "^the advantage s_grpo reads which answers are right, and no other reward"),
     ],
 )
-def test_an_advantage_that_fails_or_would_learn_something_else_is_refused_in_one_line(
+def test_an_advantage_that_fails_or_learns_something_else_is_refused_in_one_line(
     spec: Any, fields: Any, rewards: int, message: str
 ) -> None:
     with pytest.raises(UserError, match=message) as error:
