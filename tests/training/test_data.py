@@ -66,12 +66,7 @@ def write(file: Path, *rows: dict[str, Any]) -> str:
     ("columns", "rewards", "fields", "message"),
     [
         (["solution_text"], [], {}, "the dataset's column 'solution_text' is also one of the rollout's; rename it"),
-        (
-            ["completions"],
-            [accuracy_reward],
-            {},
-            "column 'completions' is also one of the rollout's",
-        ),
+        (["completions"], [accuracy_reward], {}, "column 'completions' is also one of the rollout's"),
         (["images"], [], {}, "column 'images'; budgeted rollouts take text only"),
         ([], [accuracy_reward], {}, "accuracy_reward takes 'solution', which is neither a col.*answers.* nor .*_text"),
         ([], [lambda solution_tokens: [0.0]], {}, r"<lambda> must end with \*\*others, .*, or be named with its"),
