@@ -203,9 +203,7 @@ def test_a_recipe_names_advantages_with_their_arguments() -> None:
         ("s_grpo", asked(8), 2, "^the advantage s_grpo reads which answers are right, and no other reward"),
     ],
 )
-def test_an_advantage_that_fails_or_learns_something_else_is_refused_in_one_line(
-    spec: Any, fields: Any, rewards: int, message: str
-) -> None:
+def test_advantages_that_fail_or_learn_amiss_are_refused(spec: Any, fields: Any, rewards: int, message: str) -> None:
     with pytest.raises(UserError, match=message) as error:
         checked(spec, fields, [ACCURACY] * rewards)
     assert "\n" not in str(error.value)

@@ -271,9 +271,7 @@ def test_the_best_checkpoint_is_found_in_a_folder_that_was_moved(tmp_path: Path)
 @pytest.mark.parametrize(
     "other", [{"metric_for_best_model": "eval_loss"}, {"eval_samples": 2}, {"problems": ["2"]}, {"problems": None}, {}]
 )
-def test_a_best_by_another_measure_is_forgotten_as_a_run_resumes(
-    other: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_resumed_run_forgets_another_measures_best(other: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     def begun(state: TrainerState, **given: Any) -> TrainerState:
         fields = {"metric_for_best_model": "eval_reward", "eval_samples": 1, "problems": ["1"], **given}
         prompts = fields.pop("problems")
@@ -289,9 +287,7 @@ def test_a_best_by_another_measure_is_forgotten_as_a_run_resumes(
     assert ("the best so far, 0.25 at step 20, was of eval_reward, 1 answers" in caplog.text) is bool(other)
 
 
-def test_a_gap_is_judged_against_the_first_ones_of_its_run_unless_rounding_cannot_explain_it(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_gap_is_judged_by_the_first_ones_of_its_run_unless_it_is_gross(caplog: pytest.LogCaptureFixture) -> None:
     usual = [0.01, 0.02, 0.015, 0.01, 0.02]
     assert len(usual) == FIRST
     assert seen(caplog, [*usual, 0.05, 0.07, 0.07, 0.15]) == [6, 8]  # above 0.06, then above twice what was said

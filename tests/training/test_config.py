@@ -39,9 +39,7 @@ def config(**fields: object) -> E1Config:
         ({"max_completion_length": 256}, ONE, 171, 256),  # as a recipe for TRL says
     ],
 )
-def test_lengths_follow_from_the_budget(
-    fields: dict[str, object], marker: Marker, context: int, completion: int
-) -> None:
+def test_lengths_follow_the_budget(fields: dict[str, object], marker: Marker, context: int, completion: int) -> None:
     args = config(**{"thinking_budget": 100, "solution_budget": 50, "max_prompt_length": 20, **fields})
     assert args.vllm_importance_sampling_mode == "token_truncate"
     assert args.disable_dropout and args.router_aux_loss_coef == 0
@@ -99,9 +97,7 @@ def test_lengths_that_contradict_the_budget_are_refused(fields: dict[str, object
         config(**{"thinking_budget": 100, "solution_budget": 50, **fields}).fit(ONE, model_context=2048)
 
 
-def test_a_budget_is_a_number_or_a_schedule_in_a_recipe_and_on_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recipe_or_a_command_line_has_a_budget_or_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     recipe = "{output_dir: run, report_to: none, use_cpu: true, bf16: false, solution_budget: 32, "
     Path("recipe.yaml").write_text(recipe + "thinking_budget: {choice: [8, 64], per: row}}")
@@ -354,9 +350,7 @@ def test_a_launcher_without_a_precision_leaves_it_to_the_recipe(monkeypatch: pyt
         assert unset(**fields).mixed_precision == ("bf16" if fields.get("bf16", True) else "no")
 
 
-def test_gpus_that_pytorch_cannot_use_are_named_before_transformers_looks_for_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_gpus_that_pytorch_cannot_use_are_named_before_transformers_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("e1_trl.training.config.gpu_fault", lambda: "the driver is too old")
     for bf16 in (True, False):
         with pytest.raises(UserError, match=r"^the driver is too old$"):

@@ -99,9 +99,7 @@ def of_completions(values: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("layout", UNPADDED)
 @pytest.mark.parametrize("batch_size", [None, 3, 1])
-def test_what_is_not_padded_has_the_padded_log_probabilities_and_entropies(
-    trainer: E1Trainer, layout: Layout, batch_size: int | None
-) -> None:
+def test_unpadded_rows_score_as_the_padded_ones(trainer: E1Trainer, layout: Layout, batch_size: int | None) -> None:
     ids, mask, kept = padded_rows()
     given = {"batch_size": batch_size, "compute_entropy": True}
     expected = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, kept, **given)
@@ -228,9 +226,7 @@ def made(config: Any) -> PreTrainedModel:
         (CHUNKED, True, False, Layout.PADDED, "the model has layers of chunked_attention"),
     ],
 )
-def test_the_layout_follows_from_layers_positions_and_switches(
-    config: Any, padding_free: bool, aux_loss: bool, layout: Layout, why: str
-) -> None:
+def test_a_layout_follows_the_model(config: Any, padding_free: bool, aux_loss: bool, layout: Layout, why: str) -> None:
     assert layout_of(made(config), padding_free, aux_loss) == (layout, why)
 
 
