@@ -147,10 +147,10 @@ class Rollouts(TrainerCallback):
         self.evaluated.append(state.global_step)
 
 
-def trainer(args: TrainingArguments, *callbacks: TrainerCallback) -> Trainer:
+def trainer(args: TrainingArguments, *callbacks: TrainerCallback, problems: int = 200) -> Trainer:
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 8}
     model = AutoModelForCausalLM.from_config(Qwen2Config(**sizes, num_attention_heads=2, num_key_value_heads=2))
-    rows = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}] * 200
+    rows = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}] * problems
     return Trainer(model, args, train_dataset=rows, eval_dataset=rows[:2], callbacks=[*callbacks])
 
 
@@ -251,7 +251,7 @@ def test_the_best_checkpoint_is_found_in_a_folder_that_was_moved(tmp_path: Path)
         strategies = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1}
         best = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": True}
         args = TrainingArguments(str(folder), **ON_CPU, max_steps=3, learning_rate=0.01, **strategies, **best)
-        return trainer(args, BestCheckpoint("loss"))
+        return trainer(args, BestCheckpoint("loss"), problems=8)  # one step an epoch
 
     first = training(tmp_path / "run")
     first.train()
