@@ -20,6 +20,7 @@ from e1_trl.train import main
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe
 
+ON_CPU = "{output_dir: run, report_to: none, use_cpu: true, bf16: false, "  # a recipe's beginning
 ONE = Marker("</think>", (1,), (1,), close_tokens=1)
 BEST = {"metric_for_best_model": "eval_reward"}
 STEPS = {**BEST, "eval_strategy": "steps", "save_strategy": "steps"}
@@ -99,8 +100,7 @@ def test_lengths_that_contradict_the_budget_are_refused(fields: dict[str, object
 
 def test_a_recipe_or_a_command_line_has_a_budget_or_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    recipe = "{output_dir: run, report_to: none, use_cpu: true, bf16: false, solution_budget: 32, "
-    Path("recipe.yaml").write_text(recipe + "thinking_budget: {choice: [8, 64], per: row}}")
+    Path("recipe.yaml").write_text(ON_CPU + "solution_budget: 32, thinking_budget: {choice: [8, 64], per: row}}")
     (args,) = parse_recipe(["--config", "recipe.yaml"], (E1Config,))
     assert args.budgets.largest == Budget(64, 32) and args.budgets.fixed is None
     assert args.fit(ONE, model_context=10_000)[1] == 64 + 1 + 32
@@ -198,11 +198,9 @@ def test_the_best_is_chosen_among_validations_that_have_a_checkpoint() -> None:
 
 
 def test_scaling_is_switched_as_in_trl_from_a_file_too(tmp_path: Path) -> None:
-    for number, (written, meant) in enumerate((("false", "none"), ("true", "group"), ("batch", "batch"))):
-        file = tmp_path / f"{number}.yaml"
-        file.write_text(
-            "{output_dir: run, report_to: none, use_cpu: true, bf16: false, scale_rewards: " + written + "}"
-        )
+    file = tmp_path / "recipe.yaml"
+    for written, meant in (("false", "none"), ("true", "group"), ("batch", "batch")):
+        file.write_text(f"{ON_CPU}scale_rewards: {written}}}")
         assert parse_recipe(["--config", str(file)], (E1Config,))[0].scale_rewards == meant
         assert config(scale_rewards=yaml.safe_load(written)).scale_rewards == meant
     plateau = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "epoch", "save_strategy": "steps"}
