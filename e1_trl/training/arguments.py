@@ -43,8 +43,6 @@ class TrlFields:
     save_only_model: bool = False
     save_strategy: Any = "steps"
     save_total_limit: int | None = None
-    load_best_model_at_end: bool = False
-    metric_for_best_model: str | None = None
     scale_rewards: Literal["group", "batch", "none"] = "group"
     steps_per_generation: Count | None = None
     temperature: Positive = 1.0

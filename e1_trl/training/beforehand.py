@@ -91,13 +91,11 @@ def _check_columns(dataset: Dataset, rewards: Sequence[Reward], args: E1Config) 
     kept = {"prompt"} if args.remove_unused_columns else columns
     given = kept | ROLLOUT_COLUMNS | TRLS_REWARD_ARGUMENTS
     for reward in rewards:
+        said = f"the reward {name_of(reward)}"
         if isinstance(reward, GroupReward) and reward.needs_accuracy and not graded:
-            raise UserError(
-                f"the reward {name_of(reward)} must know which answers are right; add accuracy to reward_funcs"
-            )
+            raise UserError(f"{said} must know which answers are right; add accuracy to reward_funcs")
         if isinstance(reward, str | torch.nn.Module):  # a reward model, which takes text
             continue
-        said = f"the reward {name_of(reward)}"
         parameters = inspect.signature(reward).parameters
         for name, each in parameters.items():
             needed = each.default is each.empty and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)

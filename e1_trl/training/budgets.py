@@ -227,6 +227,5 @@ class Budgets:
         return str(self.fixed or f"up to {self.largest}")
 
     def at(self, key: RolloutKey) -> Budget:
-        """Return the budget of one rollout."""
         forked = replace(key, row=key.row // self.forks, fork=key.row % self.forks)
         return Budget(self.thinking.at(forked), self.solution.at(key), self.total.at(key))

@@ -111,7 +111,6 @@ class TokenLimit(TrainerCallback, ExportableState):
         self.generation = ""
 
     def state(self) -> dict[str, Any]:
-        """Return the size of a generation, which Transformers saves."""
         return {"args": {"tokens": self.tokens}, "attributes": {"generation": self.generation}}
 
     def _is_reached(self, args: GRPOConfig, state: TrainerState) -> bool:

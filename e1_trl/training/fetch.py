@@ -19,7 +19,6 @@ OVERRIDES = ("--use_cpu", "true", "--bf16", "false", "--fp16", "false", "--push_
 
 
 def make_parser() -> CommandParser:
-    """Make the parser of `e1 fetch`; fields of the recipe follow its options."""
     made = CommandParser(
         "e1 fetch",
         "--config RECIPE [--FIELD VALUE …]",

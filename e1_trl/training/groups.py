@@ -74,7 +74,6 @@ class GroupReward(ABC):
     """
 
     sees_repeats = False  # whether it looks at `Group.repeats`, which costs time
-    weighs_length = False  # whether it rewards length, with a weight that TRL's scaling can cancel
     needs_accuracy = False  # whether the reward `accuracy` must be among the recipe's
 
     @cached_property

@@ -194,20 +194,16 @@ def check_processes(
 
 def check_batch(recipe: Mapping[str, Any], processes: int, given: Collection[str]) -> None:
     """Refuse a number of processes that would silently change the batch of a recipe; see `check_processes`."""
-    per_device, accumulation, meant = _read_batch(recipe, processes)
+    fields = (read_value(field, recipe.get(field, getattr(TrlFields, field)), Count) for field in BATCH)
+    per_device, accumulation = fields
     batch = per_device * accumulation
+    meant = processes_of(recipe, processes)
     if processes != meant and not {*BATCH} & {*given}:
         raise UserError(
             f"the recipe's batch is {batch * meant} rollouts a step ({per_device} on each of {meant} processes x "
             f"{accumulation}), and {processes} would make it {batch * processes}; to keep it, pass "
             f"{_keep_batch(recipe, processes)}"
         )
-
-
-def _read_batch(recipe: Mapping[str, Any], processes: int) -> tuple[int, int, int]:
-    """Read the fields of `BATCH`, and the processes that a recipe is made for; `processes` if it does not say."""
-    read = (read_value(field, recipe.get(field, getattr(TrlFields, field)), Count) for field in BATCH)
-    return *read, processes_of(recipe, processes)
 
 
 def _read_passes(recipe: Mapping[str, Any]) -> dict[str, int]:

@@ -113,8 +113,6 @@ FORMULAS = (l1_exact, l1_max, laser, kimi, arora, lead, alp, solve_rate, cosine,
 class LengthReward(GroupReward):
     """Reward that a formula gives. Raises what the formula raises if it does not take these arguments."""
 
-    weighs_length = True
-
     def __init__(self, formula: Callable[..., list[float]], **arguments: Any):
         self.formula = formula
         self.arguments = arguments
@@ -213,8 +211,7 @@ LENGTH_REWARDS: dict[str, Callable[..., LengthReward]] = {
 def warn_of_scaling(rewards: Sequence[Any], aggregation: str, is_divided: bool) -> None:
     """Warn if a division by the spread of a reward or of a group's rewards cancels the weight of a length reward."""
     where = "" if aggregation == "normalize_then_sum" else " in groups that are all right or all wrong"
-    weighs = any(isinstance(reward, GroupReward) and reward.weighs_length for reward in rewards)
-    if weighs and (not where or is_divided):
+    if any(isinstance(reward, LengthReward) for reward in rewards) and (not where or is_divided):
         logger.warning(
             "rewards are divided by their spread, so that a length reward pushes about equally hard at any weight%s; "
             "sum_then_normalize with scale_rewards none keeps the weight, without advantage lead, mgpo or gfpo",

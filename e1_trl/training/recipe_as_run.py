@@ -10,26 +10,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from datasets import Dataset
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments
 
+from e1_trl.answers.grade import Grader
+from e1_trl.answers.kinds import AnswerType
 from e1_trl.arguments import SECRETS, read_value
+from e1_trl.checkpoints.model_card import BaseModel
 from e1_trl.command_line import CommandParser, hints_of, names_in, read_entries
 from e1_trl.errors import UserError, user_errors
 from e1_trl.recipes import base_of, fields_of, override, processes_of
 from e1_trl.training.config import E1Config, ModelFacts
+from e1_trl.training.groups import Advantage
 from e1_trl.training.launch import PASSES
 from e1_trl.training.recipe_arguments import RecipeArguments
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-
-    from e1_trl.answers.grade import Grader
-    from e1_trl.answers.kinds import AnswerType
-    from e1_trl.checkpoints.model_card import BaseModel
-    from e1_trl.training.groups import Advantage
-    from e1_trl.training.rewards import Reward
+from e1_trl.training.rewards import Reward
 
 # Fields that are not published: `env` may hold keys, whoever repeats a training neither resumes nor uploads it, and
 # folders and files are of this machine.
@@ -59,14 +56,14 @@ class Recipe:
     model: ModelConfig
     adapter: Any  # PEFT's configuration, if one is trained
     facts: ModelFacts
-    problems: "Dataset"  # to train on
-    evaluation: "Dataset | None"
-    kind: "AnswerType"
-    grader: "Grader"
-    rewards: "list[Reward]"
-    advantage: "Advantage | None"  # in place of TRL's
+    problems: Dataset  # to train on
+    evaluation: Dataset | None
+    kind: AnswerType
+    grader: Grader
+    rewards: list[Reward]
+    advantage: Advantage | None  # in place of TRL's
     checkpoint: str | None  # to resume from
-    origin: "BaseModel"  # for the model card
+    origin: BaseModel  # for the model card
 
 
 RECORDS = (E1ScriptArguments, E1Config, ModelConfig, DatasetMixtureConfig)  # of all fields of a recipe

@@ -80,12 +80,6 @@ def _outputs_only_at(backbone: torch.nn.Module, chosen: torch.Tensor) -> Iterato
         handle.remove()
 
 
-def _bounds(lengths: torch.Tensor, longest: int) -> dict[str, Any]:
-    """Return the bounds of packed rows. Flash attention could find them in positions, which some models do not pass."""
-    ends = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
-    return {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": longest, "max_length_k": longest}
-
-
 def scored(
     model: torch.nn.Module,
     backbone: torch.nn.Module,
@@ -130,7 +124,10 @@ def scored(
         if packed:
             before = before[real][None]
             inputs = {"input_ids": tokens[real][None], "position_ids": places.expand_as(tokens)[real][None]}
-            inputs |= _bounds(lengths[part, 0], len(places))
+            # Flash attention could find the bounds of rows in positions, which some models do not pass.
+            ends = torch.nn.functional.pad(lengths[part, 0].cumsum(0), (1, 0)).int()
+            inputs |= {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends}
+            inputs |= {"max_length_q": len(places), "max_length_k": len(places)}
         with _outputs_only_at(backbone, before):
             values = through_head(model, inputs, tokens[wanted][None])
         completion = mask[part, -kept:].bool()

@@ -43,11 +43,9 @@ class ValidateArguments:
 
     solution_column: str = option(SOLUTIONS, "Column that holds known solutions, as a text or a list.")
     tried: Count = option(3, "Largest number of solutions that are run before a problem counts as failing.")
-    output: str | None = option(None, "File to write, as JSON lines. Default: the file that the recipe excludes.")
 
 
 def make_parser() -> CommandParser:
-    """Make the parser of `e1 validate`."""
     made = CommandParser(
         "e1 validate",
         "--config RECIPE [OPTIONS]",
@@ -94,13 +92,12 @@ def validate(script_args: "E1ScriptArguments", mixture: "DatasetMixtureConfig", 
     """Try every problem, write those that fail next to lines of others, and print the number of each outcome."""
     from e1_trl.training.data import read_split
 
-    output = arguments.output or script_args.exclude
     column = arguments.solution_column
     if script_args.answer_type is not PROGRAMS:
         raise UserError(f"the recipe's grader is {script_args.grader!r}; only programs come with solutions to run")
-    if not output:
-        raise UserError("neither the recipe's `exclude` nor `output` names a file to write")
-    file = Path(output)
+    if not script_args.exclude:
+        raise UserError("the recipe's `exclude` names a file to write, and is not set; pass --exclude FILE")
+    file = Path(script_args.exclude)
     earlier = (
         [line for line in file.read_text().split("\n") if line.strip()] if file.exists() and named_in(file) else []
     )
@@ -123,7 +120,7 @@ def validate(script_args: "E1ScriptArguments", mixture: "DatasetMixtureConfig", 
     write_atomically(file, "".join([*kept, *lines]))
     counts = Counter("no solution" if outcome is None else str(outcome) for outcome in outcomes)
     others = f", and kept {len(kept)} other lines" * bool(kept)
-    print(f"{len(lines)} of {len(problems)} problems fail; wrote {output}{others}")
+    print(f"{len(lines)} of {len(problems)} problems fail; wrote {file}{others}")
     print(", ".join(f"{name} {count}" for name, count in counts.most_common()))
 
 

@@ -38,7 +38,6 @@ class BestCheckpoint(TrainerCallback, ExportableState):
         self.measured = measured
 
     def state(self) -> dict[str, Any]:
-        """Return what is measured, which Transformers saves."""
         return {"args": {}, "attributes": {"measured": self.measured}}
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -76,7 +75,6 @@ class Validation(TrainerCallback):
     as `eval_strategy` says, and before the first step and after the last.
 
     Attributes:
-        trainer: has the engine and the weights.
         prompts: with the columns `prompt` and `answers` of `e1_trl.training.data.load`.
         budgets: budgets that fit the engine's context.
         grader: grades the solutions.

@@ -68,9 +68,7 @@ def test_a_model_whose_sampling_values_are_off_can_be_saved(tmp_path: Path) -> N
         ({"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"]}, False, False),
     ],
 )
-def test_an_adapter_of_which_vllm_would_get_a_part_is_refused(
-    fields: dict[str, Any], tied: bool, refused: bool
-) -> None:
+def test_an_adapter_that_vllm_would_get_in_part_is_refused(fields: dict[str, Any], tied: bool, refused: bool) -> None:
     model = get_peft_model(small(tie_word_embeddings=tied), LoraConfig(r=2, **fields))
     said = r"^the adapter (trains embeddings that are tied|is LORA with trainable_token_indices)"
     with pytest.raises(UserError, match=said) if refused else nullcontext():
@@ -133,9 +131,7 @@ def test_an_adapter_of_what_reads_images_is_refused() -> None:
     check_model(config(), get_peft_model(make_model("Gemma 3, images"), language))
 
 
-def test_weights_in_fp32_masters_and_adapters_in_fp32_are_trained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fp32_weights_masters_and_adapters_are_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small().save_pretrained(tmp_path)
     for args, model in (
         (config(), str(BASE)),
@@ -171,9 +167,7 @@ def test_the_version_of_fsdp_that_would_leave_vllm_its_old_weights_is_refused(mo
         check_model(args, small())
 
 
-def test_a_recipe_in_16_bits_without_deepspeed_is_refused_before_its_model_loads(
-    nano_data: Path, tmp_path: Path
-) -> None:
+def test_a_recipe_in_16_bits_without_deepspeed_is_refused_before_it_loads(nano_data: Path, tmp_path: Path) -> None:
     given = ("--dataset_name", nano_data, "--output_dir", tmp_path, "--dtype", "bfloat16", "--use_cpu", "true")
     words = [str(word) for word in ("--config", NANO, *given, "--dry_run", "true")]
     with pytest.raises(UserError, match=r"^dtype is bfloat16, .*; set dtype to float32"):
@@ -181,9 +175,7 @@ def test_a_recipe_in_16_bits_without_deepspeed_is_refused_before_its_model_loads
     main([*words, "--use_peft", "true"])
 
 
-def test_one_process_loads_policy_and_reference_onto_one_gpu_of_many(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_process_loads_policy_and_reference_onto_one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
 
     def load(name: str, **given: Any) -> PreTrainedModel:

@@ -155,10 +155,14 @@ def test_nothing_but_a_thought_is_forked(forked: Any) -> None:
         ({"nested": 8}, "must read as {nested"),
         ({"cosine": [8, 4], "period": 10}, "it must be a number of tokens, null, or a schedule"),
         ({"no.such": [8, 4]}, "the schedule 'no.such' cannot be imported: No module named 'no'"),
+        ({"my_schedules.stairs": [8]}, "the schedule 'my_schedules.stairs' cannot be imported: .*'stairs'"),
+        ({"my_schedules.staircase": [8], "steps": 5}, "it fails: staircase.. got an unexpected keyword"),
+        ({"my_schedules.staircase": ["8"]}, "it fails: its argument must hold numbers of tokens"),
     ],
 )
+@pytest.mark.usefixtures("own_schedules")
 def test_what_is_neither_a_number_nor_a_schedule_is_refused_in_one_line(given: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(UserError, match=message) as error:
         budgets(given)
     assert "\n" not in str(error.value)
 
@@ -207,21 +211,6 @@ def test_a_function_of_the_users_is_a_schedule_by_its_dotted_path() -> None:
     assert forked.forks == 2 and [forked.at(row).thinking for row in ROWS[:4]] == [4, 20, 4, 20]
     own = drawn({"my_schedules.drawn": [8, 32, 64]}, PROBLEMS)
     assert own == drawn({"choice": [8, 32, 64]}, PROBLEMS)
-
-
-@pytest.mark.usefixtures("own_schedules")
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"my_schedules.stairs": [8]}, "the schedule 'my_schedules.stairs' cannot be imported: .*'stairs'"),
-        ({"my_schedules.staircase": [8], "steps": 5}, "it fails: staircase.. got an unexpected keyword"),
-        ({"my_schedules.staircase": ["8"]}, "it fails: its argument must hold numbers of tokens"),
-    ],
-)
-def test_a_schedule_of_the_users_that_fails_is_one_line(given: Any, message: str) -> None:
-    with pytest.raises(UserError, match=message) as error:
-        budgets(given)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.usefixtures("own_schedules")

@@ -97,9 +97,7 @@ def test_rates_of_a_users_own_optimizer_are_left_alone(kind: type[WithoutEngine]
 
 
 @pytest.mark.parametrize("deepspeed", [True, False])
-def test_the_masters_of_a_policy_begin_at_the_checkpoint_that_it_was_loaded_from(
-    deepspeed: bool, tmp_path: Path
-) -> None:
+def test_the_masters_of_a_policy_begin_at_the_checkpoint_it_was_loaded_from(deepspeed: bool, tmp_path: Path) -> None:
     trainer = WithoutEngine(tmp_path, thinking_budget=8)
     trainer.is_deepspeed_enabled = deepspeed
     trainer._add_callbacks([])
@@ -119,9 +117,7 @@ def test_an_origin_and_a_recipe_are_written_as_they_are_given(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("steps", "weights"), [((21, 22), b""), ((20, 20), b"the best")])
-def test_a_training_that_goes_on_keeps_efforts_and_its_earlier_recipe_and_a_finished_one_its_results(
-    steps: tuple[int, int], weights: bytes, tmp_path: Path
-) -> None:
+def test_resumed_runs_keep_efforts_recipes_and_results(steps: tuple[int, int], weights: bytes, tmp_path: Path) -> None:
     trainer = WithoutEngine(tmp_path, thinking_budget=8)
     write_cards(trainer, ORIGIN, {"learning_rate": 1e-6})
     trainer.create_model_card()

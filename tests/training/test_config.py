@@ -20,6 +20,7 @@ from e1_trl.train import main
 from e1_trl.training.config import E1Config, ModelFacts
 from e1_trl.training.recipe_as_run import E1ScriptArguments, parse_recipe
 
+ON_CPU = "{output_dir: run, report_to: none, use_cpu: true, bf16: false, "  # a recipe's beginning
 ONE = Marker("</think>", (1,), (1,), close_tokens=1)
 BEST = {"metric_for_best_model": "eval_reward"}
 STEPS = {**BEST, "eval_strategy": "steps", "save_strategy": "steps"}
@@ -39,9 +40,7 @@ def config(**fields: object) -> E1Config:
         ({"max_completion_length": 256}, ONE, 171, 256),  # as a recipe for TRL says
     ],
 )
-def test_lengths_follow_from_the_budget(
-    fields: dict[str, object], marker: Marker, context: int, completion: int
-) -> None:
+def test_lengths_follow_the_budget(fields: dict[str, object], marker: Marker, context: int, completion: int) -> None:
     args = config(**{"thinking_budget": 100, "solution_budget": 50, "max_prompt_length": 20, **fields})
     assert args.vllm_importance_sampling_mode == "token_truncate"
     assert args.disable_dropout and args.router_aux_loss_coef == 0
@@ -99,12 +98,9 @@ def test_lengths_that_contradict_the_budget_are_refused(fields: dict[str, object
         config(**{"thinking_budget": 100, "solution_budget": 50, **fields}).fit(ONE, model_context=2048)
 
 
-def test_a_budget_is_a_number_or_a_schedule_in_a_recipe_and_on_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recipe_or_a_command_line_has_a_budget_or_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    recipe = "{output_dir: run, report_to: none, use_cpu: true, bf16: false, solution_budget: 32, "
-    Path("recipe.yaml").write_text(recipe + "thinking_budget: {choice: [8, 64], per: row}}")
+    Path("recipe.yaml").write_text(ON_CPU + "solution_budget: 32, thinking_budget: {choice: [8, 64], per: row}}")
     (args,) = parse_recipe(["--config", "recipe.yaml"], (E1Config,))
     assert args.budgets.largest == Budget(64, 32) and args.budgets.fixed is None
     assert args.fit(ONE, model_context=10_000)[1] == 64 + 1 + 32
@@ -131,13 +127,19 @@ def test_a_thought_whose_forks_would_be_on_two_processes_is_refused() -> None:
         args._check_budgets()
 
 
-def test_a_model_brings_its_tokenizer_and_its_context() -> None:
+def test_a_model_brings_its_context_and_a_tokenizer_unless_one_is_given() -> None:
     args = config(thinking_budget=64, solution_budget=32, max_prompt_length=64)
     facts = ModelFacts.of(args, str(BASE))
     tokenizer = AutoTokenizer.from_pretrained(BASE)
     assert facts.thinking_close == ThinkingClose(Marker.from_tokenizer(tokenizer), context=161)
     assert facts.completion == 97
-    assert ModelFacts.of(args, str(BASE), tokenizer).tokenizer is tokenizer
+
+    class Processor(ProcessorMixin):
+        def __init__(self, tokenizer: Any):
+            self.tokenizer = tokenizer
+
+    for given in (tokenizer, Processor(tokenizer)):
+        assert ModelFacts.of(args, str(BASE), given).tokenizer is tokenizer
 
 
 @pytest.mark.parametrize(
@@ -156,20 +158,15 @@ def test_a_model_brings_its_tokenizer_and_its_context() -> None:
         ({**STEPS, "eval_steps": 0.3, "save_steps": 0.1}, "eval_steps 0.3 and save_steps 0.1: where"),
         ({**STEPS, "eval_steps": 0.1, "save_steps": 0.05, "max_steps": 390}, "save_steps 0.05: where"),  # 39 and 20
         ({**STEPS, "eval_steps": 20, "save_steps": 0.05, "max_steps": 500}, "save_steps 0.05: where"),
-        (
-            {**BEST, "eval_strategy": "epoch", "save_strategy": "steps"},
-            "strategy epoch and save_strategy steps: where",
-        ),
+        ({**BEST, "eval_strategy": "epoch", "save_strategy": "steps"}, "strategy epoch and save_strategy steps: where"),
         ({"scale_rewards": "std"}, "scale_rewards is 'std'; it must be one of group, batch, none"),
         ({"loss_type": "DAPO"}, "loss_type is 'DAPO'; it must be one of grpo, "),
         ({"importance_sampling_level": "seq"}, "it must be one of token, sequence"),
         ({"vllm_importance_sampling_mode": "token"}, "it must be one of token_truncate, token_mask"),
         ({"multi_objective_aggregation": "sum"}, "it must be one of sum_then_normalize, "),
         ({"vllm_mode": "colocated"}, "vllm_mode is 'colocated'; it must be one of colocate, server"),
-        (
-            {"generation_kwargs": {"temperature": 0.5}},
-            r"sets \['temperature'\], which have fields of",
-        ),
+        ({"generation_kwargs": {"temperature": 0.5}}, r"sets \['temperature'\], which have fields of"),
+        ({"fp16": True}, "^fp16 is true, and only GPUs compute in it"),  # on a CPU, it would be fp32
         ({"accelerator_config": {"split_batches": True}}, "split_batches and dispatch_batches, which prompts"),
         ({"max_generated_tokens": 9, "logging_strategy": "no"}, "and logging_strategy is no; set it to steps"),
         ({"report_to": ["wandb"]}, "report_to names 'wandb', which is not installed; pip install wandb"),
@@ -201,11 +198,9 @@ def test_the_best_is_chosen_among_validations_that_have_a_checkpoint() -> None:
 
 
 def test_scaling_is_switched_as_in_trl_from_a_file_too(tmp_path: Path) -> None:
-    for number, (written, meant) in enumerate((("false", "none"), ("true", "group"), ("batch", "batch"))):
-        file = tmp_path / f"{number}.yaml"
-        file.write_text(
-            "{output_dir: run, report_to: none, use_cpu: true, bf16: false, scale_rewards: " + written + "}"
-        )
+    file = tmp_path / "recipe.yaml"
+    for written, meant in (("false", "none"), ("true", "group"), ("batch", "batch")):
+        file.write_text(f"{ON_CPU}scale_rewards: {written}}}")
         assert parse_recipe(["--config", str(file)], (E1Config,))[0].scale_rewards == meant
         assert config(scale_rewards=yaml.safe_load(written)).scale_rewards == meant
     plateau = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "epoch", "save_strategy": "steps"}
@@ -231,16 +226,6 @@ def test_completions_that_would_be_uploaded_with_the_model_are_refused(tmp_path:
     (tmp_path / "completions").mkdir()
     with pytest.raises(ValueError, match="/completions holds a run's completions, which push_to_hub would upload"):
         config(output_dir=str(tmp_path), push_to_hub=True)
-
-
-def test_a_processor_is_taken_for_its_tokenizer() -> None:
-    class Processor(ProcessorMixin):
-        def __init__(self, tokenizer: Any):
-            self.tokenizer = tokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(BASE)
-    args = config(thinking_budget=8, solution_budget=8)
-    assert ModelFacts.of(args, str(BASE), Processor(tokenizer)).tokenizer is tokenizer
 
 
 def test_a_reward_for_boxes_is_refused_where_answers_have_none() -> None:
@@ -363,9 +348,7 @@ def test_a_launcher_without_a_precision_leaves_it_to_the_recipe(monkeypatch: pyt
         assert unset(**fields).mixed_precision == ("bf16" if fields.get("bf16", True) else "no")
 
 
-def test_gpus_that_pytorch_cannot_use_are_named_before_transformers_looks_for_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_gpus_that_pytorch_cannot_use_are_named_before_transformers_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("e1_trl.training.config.gpu_fault", lambda: "the driver is too old")
     for bf16 in (True, False):
         with pytest.raises(UserError, match=r"^the driver is too old$"):
@@ -381,11 +364,6 @@ def test_processes_that_would_each_train_alone_are_refused(monkeypatch: pytest.M
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
     with pytest.raises(UserError, match=r"^each of 2 processes would train alone: on CPUs, [^\n]* ddp_backend: gloo$"):
         unset(bf16=False)
-
-
-def test_fp16_on_a_cpu_is_refused_as_it_would_be_fp32() -> None:
-    with pytest.raises(UserError, match=r"^fp16 is true, and only GPUs compute in it"):
-        unset(fp16=True, bf16=False)
 
 
 def test_the_refusal_names_both_files(nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

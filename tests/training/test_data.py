@@ -66,12 +66,7 @@ def write(file: Path, *rows: dict[str, Any]) -> str:
     ("columns", "rewards", "fields", "message"),
     [
         (["solution_text"], [], {}, "the dataset's column 'solution_text' is also one of the rollout's; rename it"),
-        (
-            ["completions"],
-            [accuracy_reward],
-            {},
-            "column 'completions' is also one of the rollout's",
-        ),
+        (["completions"], [accuracy_reward], {}, "column 'completions' is also one of the rollout's"),
         (["images"], [], {}, "column 'images'; budgeted rollouts take text only"),
         ([], [accuracy_reward], {}, "accuracy_reward takes 'solution', which is neither a col.*answers.* nor .*_text"),
         ([], [lambda solution_tokens: [0.0]], {}, r"<lambda> must end with \*\*others, .*, or be named with its"),
@@ -111,9 +106,7 @@ def test_long_prompts_are_dropped_and_what_is_measured_stays(tokenizer: PreTrain
     assert check_datasets(kept, kept, [], config(max_prompt_length=1), tokenizer) == (kept, kept)
 
 
-def test_a_recipes_problems_have_the_columns_that_a_training_selects(
-    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
+def test_a_recipes_problems_have_the_columns_of_a_training(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     file = write(tmp_path / "train.jsonl", {"problem": "a=3;a?", "answer": "3"})
     problems, _ = loaded(tokenizer, dataset_name=file, instruction="Think.")
     (row,) = problems.select_columns(["prompt", "answers", "key", MEASURED])
@@ -157,9 +150,7 @@ def test_what_is_evaluated_on_while_training_is_not_trained_on(
     assert "left out 1 of 3 problems: they occur in aime2024" in caplog.text
 
 
-def test_trls_mixtures_and_its_datasets_with_a_gold_solution_are_read(
-    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
+def test_trls_mixtures_with_a_gold_solution_are_read(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     def turn(text: str) -> list[dict[str, str]]:
         return [{"role": "system", "content": "a="}, {"role": "user", "content": text}]
 
@@ -204,9 +195,7 @@ def test_what_a_recipe_says_wrongly_about_its_data_is_named(
     assert "\n" not in str(error.value)
 
 
-def test_a_file_is_trained_on_and_evaluated_on_in_slices_or_not_at_all(
-    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
+def test_a_file_is_trained_and_evaluated_on_in_slices_only(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     rows = [{"problem": f"a={n};a?", "answer": str(n)} for n in range(4)]
     file, args = write(tmp_path / "rows.jsonl", *rows), config(eval_budgets=["8+8"])
     with pytest.raises(ValueError, match=r"rows.jsonl is one file, .*set eval_benchmark, or slices of it") as error:
@@ -218,9 +207,7 @@ def test_a_file_is_trained_on_and_evaluated_on_in_slices_or_not_at_all(
     assert (len(train), len(evaluation)) == (3, 1)
 
 
-def test_a_reward_that_needs_no_answer_is_trained_on_problems_without(
-    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
+def test_a_reward_that_needs_no_answer_takes_any_problem(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     name = write(tmp_path / "prompts.jsonl", {"prompt": "a=3;a?"})
     assert len(loaded(tokenizer, dataset_name=name, reward_funcs=["think_format_reward"])[0]) == 1
 
@@ -277,9 +264,7 @@ def test_a_column_that_a_target_would_replace_is_refused() -> None:
         with_targets(sums("a=3;a?").add_column("target", ["3"]), 100, "{target}", seed=42)
 
 
-def test_a_reward_for_length_is_refused_without_what_it_needs(
-    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
+def test_a_length_reward_is_refused_without_what_it_needs(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     exact, laser = make_rewards(["l1_exact", {"name": "laser", "target": 8}], None, ACCURACY.grader)
     with pytest.raises(ValueError, match="the reward laser must know which answers are right; add acc"):
         check_datasets(sums("a=3;a?"), None, [laser], config(), tokenizer)

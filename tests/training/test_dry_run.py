@@ -101,9 +101,7 @@ def test_a_dry_run_calls_the_rewards_as_a_training_does(
         dry_run(*words, "own_rewards.dense", "--grader", "untried")
 
 
-def test_a_dry_run_fails_where_the_answers_are_sentences(
-    nano_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_answers_that_are_sentences_fail(nano_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = r"\\boxed\{.\} is wrong for \['. apples and pears'\]; .*set answer_after to"
     rows = [json.loads(row) for row in (nano_data / "train.jsonl").read_text().splitlines()[:64]]
     rows = [{**row, "answer": f"{row['answer']} apples and pears"} for row in rows]
@@ -118,9 +116,7 @@ def test_a_dry_run_fails_where_the_answers_are_sentences(
     dry_run("--dataset_name", tmp_path / "train.jsonl", "--output_dir", tmp_path / "run")
 
 
-def test_a_dry_run_fails_where_the_template_or_the_tokenizer_loses_the_question(
-    nano_data: Path, tmp_path: Path
-) -> None:
+def test_a_dry_run_fails_where_template_or_tokenizer_loses_the_question(nano_data: Path, tmp_path: Path) -> None:
     model = shutil.copytree(BASE, tmp_path / "model")
     words = ("--dataset_name", nano_data, "--output_dir", tmp_path / "run", "--model_name_or_path", model)
     lost = "^problem 0: the chat template or the tokenizer loses a part of a question: expected .*, found "
@@ -132,9 +128,7 @@ def test_a_dry_run_fails_where_the_template_or_the_tokenizer_loses_the_question(
 
 
 @pytest.mark.usefixtures("sandbox")
-def test_a_dry_run_fails_where_most_problems_own_programs_fail_their_tests(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_fails_where_most_own_programs_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     row = {"problem": "2", "tests": [{"input": "2", "output": "4"}], "entry_point": None}
     programs = ("--grader", "programs", "--answer_column", "tests", "--instruction", "")
     small = ("--per_device_train_batch_size", 8, "--gradient_accumulation_steps", 1)
@@ -165,9 +159,7 @@ def test_a_dry_run_fails_where_most_problems_own_programs_fail_their_tests(
         ({"max_steps": 7}, 100, 7),
     ],
 )
-def test_the_number_of_steps_is_what_the_trainer_makes_of_the_dataset(
-    fields: dict[str, Any], prompts: int, steps: int, tmp_path: Path
-) -> None:
+def test_the_number_of_steps_is_the_trainers(fields: dict[str, Any], prompts: int, steps: int, tmp_path: Path) -> None:
     batch = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 2, "num_generations": 8}
     args = config(output_dir=str(tmp_path), **batch | fields)
     assert steps_of(args, prompts) == steps
@@ -197,9 +189,7 @@ def test_a_training_that_could_not_upload_does_not_begin_and_a_dry_run_makes_no_
     assert not (tmp_path / "run").exists()
 
 
-def test_a_training_does_not_begin_where_another_one_is(
-    nano_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_training_begins_where_one_is(nano_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     output = tmp_path / "run"
     check_output(output)
     (output / "checkpoint-10").mkdir(parents=True)

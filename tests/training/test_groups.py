@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from e1_trl.answers.mathematics.grader import MathematicsGrader
 from e1_trl.rollout import ThinkingEnd
 from e1_trl.training.groups import Group, GroupReward, reward_groups
 from e1_trl.training.named_rewards import format_reward
 from e1_trl.training.rewards import Accuracy, sees_all
+
+ACCURACY = Accuracy(None)  # type: ignore[arg-type]
 
 
 class Shortest(GroupReward):
@@ -52,10 +53,10 @@ def test_a_reward_of_groups_fills_in_its_own_column_by_what_accuracy_has_found()
             seen.append(group)
             return super().of(group)
 
-    accuracy, shortest = Accuracy(MathematicsGrader(time_limit=60, workers=1)), Watching()
+    shortest = Watching()
     assert shortest(**{"thinking_tokens": [8, 7], "prompts": []}) == [0.0, 0.0] and not sees_all(shortest)
     scores = torch.tensor([[0.5, 1.0, 0.0], [0.5, 1.0, 0.0], [0.5, math.nan, 0.0], [0.5, 1.0, 0.0]])
-    reward_groups([format_reward, accuracy, shortest], scores, 1, rows(9, 8, 5, 6), 2, training=True)
+    reward_groups([format_reward, ACCURACY, shortest], scores, 1, rows(9, 8, 5, 6), 2, training=True)
     assert scores[:, 2].tolist() == [0.0, 1.0, 0.0, 1.0] and scores[:, 0].tolist() == [0.5] * 4
     ends = [ThinkingEnd.CLOSED, ThinkingEnd.FORCED, ThinkingEnd.EOS, ThinkingEnd.TOTAL]
     assert seen == [
@@ -72,9 +73,8 @@ def test_a_reward_of_groups_may_give_none_where_the_grader_failed() -> None:
         def of(self, group: Group) -> list[float | None]:
             return [None if correct is None else 0.5 for correct in group.correct]
 
-    accuracy = Accuracy(MathematicsGrader(time_limit=60, workers=1))
     scores = torch.tensor([[1.0, 9.0], [math.nan, 9.0]])
-    reward_groups([accuracy, Known()], scores, 0, rows(9, 8), 2, training=True)
+    reward_groups([ACCURACY, Known()], scores, 0, rows(9, 8), 2, training=True)
     assert scores[0, 1] == 0.5 and scores[1, 1].isnan()
 
 

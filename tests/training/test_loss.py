@@ -117,9 +117,7 @@ def test_the_log_probability_of_a_forced_token_cannot_change_the_loss(trainer: E
     assert losses(trainer, rows, with_logprobs(rollout, 1, -3.0)) != expected
 
 
-def test_real_rollouts_have_the_losses_that_trl_computes_of_padded_rows(
-    trainer: E1Trainer, rows: Rows, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_real_losses_are_trls_of_padded_rows(trainer: E1Trainer, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     rollout = sampled(trainer, rows)
     assert trainer.layout is Layout.TRIMMED
     found = {}
@@ -220,9 +218,7 @@ def test_a_reward_sees_the_forced_tokens_that_open_the_box(trainer: E1Trainer, m
     assert rollout["env_mask"] == [completion.loss_mask]
 
 
-def test_each_rollout_has_the_budget_that_is_drawn_for_it(
-    trainer: E1Trainer, rows: Rows, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_rollout_has_its_drawn_budget(trainer: E1Trainer, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     draws: list[RolloutKey] = []
 
     class Alternating(Budgets):
@@ -248,9 +244,7 @@ class Failing:
         return [Grade(ends[i % 4], None) for i in range(len(solutions))]
 
 
-def test_what_the_grader_failed_on_is_in_no_mean_and_moves_nothing(
-    trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ungraded_rollouts_are_in_no_mean_and_move_nothing(trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     completion = recorded(trainer, ["9", "</think>"], [], [r"\boxed{", "9", "}", "<|end|>"])
     rewards = {"accuracy": Accuracy(Failing()), "format": format_reward}  # type: ignore[arg-type]
     patch(monkeypatch, trainer, completion, **rewards, silent=lambda prompts, **_: [None] * len(prompts))
@@ -283,9 +277,7 @@ def test_a_validation_in_which_nothing_could_be_graded_is_no_accuracy_and_never_
     assert accuracy not in logged and f"nothing could be graded, so there is no {accuracy}" in caplog.text
 
 
-def test_a_policy_that_computes_no_numbers_any_more_ends_the_training(
-    trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_policy_that_computes_nan_ends_the_training(trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     patch(monkeypatch, trainer, recorded(trainer, ["9", "</think>"], [], [r"\boxed{", "9", "}", "<|end|>"]))
     batch = trainer._generate_and_score_completions([dict(trainer.train_dataset[0]) for _ in range(8)])
     (weight, *_) = trainer.model.parameters()
@@ -294,9 +286,7 @@ def test_a_policy_that_computes_no_numbers_any_more_ends_the_training(
         trainer.compute_loss(trainer.model, batch)
 
 
-def test_a_reward_of_groups_sees_the_groups_of_a_generation(
-    trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reward_of_groups_sees_those_of_a_generation(trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     groups: list[Group] = []
 
     class First(GroupReward):
@@ -317,9 +307,7 @@ def test_a_reward_of_groups_sees_the_groups_of_a_generation(
     assert [at for at, value in enumerate(batch["advantages"].tolist()) if value > 0] == [0, 8]
 
 
-def test_a_rollout_is_graded_while_others_are_sampled_and_once(
-    trainer: E1Trainer, rows: Rows, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rollouts_are_graded_once_as_they_end(trainer: E1Trainer, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = trainer.vllm_generation.llm.llm_engine
     (accuracy,) = trainer.reward_funcs
     processes = accuracy.grader.processes
@@ -409,9 +397,7 @@ def moved(trainer: E1Trainer) -> Iterator[VLLMGeneration]:
     generation.sync_weights()
 
 
-def test_a_validation_compares_the_weights_once_for_all_budgets(
-    trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_validation_compares_weights_once_for_budgets(trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     sync = trainer.vllm_generation.sync_weights
     monkeypatch.setattr(trainer.vllm_generation, "sync_weights", lambda: (synced.append(1), sync()))
@@ -482,9 +468,7 @@ def test_a_tensor_that_is_not_sent_is_noticed_at_once(
         moved.sync_weights()
 
 
-def test_an_evaluation_after_a_training_samples_from_the_weights_that_were_loaded_last(
-    trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_evaluation_samples_from_weights_loaded_last(trainer: E1Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "rollout_func", E1Trainer.rollout)  # which other tests replace
     monkeypatch.setattr(trainer.state, "global_step", 5)
     problems = trainer.train_dataset.select(range(8))

@@ -98,9 +98,7 @@ def arriving(before: Weights, after: Weights, moved: Weights) -> float:
 
 
 @pytest.mark.slow
-def test_masters_begin_at_the_checkpoint_so_that_small_steps_reach_what_is_saved(
-    checkpoint: Path, tmp_path: Path
-) -> None:
+def test_masters_begin_at_the_checkpoint_so_that_small_steps_are_saved(checkpoint: Path, tmp_path: Path) -> None:
     printed = run(TRAINS, 1, checkpoint, tmp_path, STEP, 1, 2, 3, folder=tmp_path)
     stored = load_file(checkpoint / "model.safetensors")
     for stage in ("1", "2", "3"):
@@ -164,9 +162,7 @@ def test_gradients_of_many_micro_batches_add_up_in_fp32_under_zero(tmp_path: Pat
     assert printed == [f"MOVED {stage} {expected} torch.float32" for stage in (1, 2, 3)]
 
 
-def test_a_model_in_memory_from_a_folder_that_is_gone_keeps_its_masters_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_masters_of_a_folder_that_is_gone_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 8}
     model = Qwen2ForCausalLM(Qwen2Config(**sizes, num_attention_heads=2, num_key_value_heads=1))
     state = TrainerState(is_world_process_zero=True)

@@ -79,9 +79,7 @@ def test_evaluations_and_the_end_have_lines_of_their_own(capsys: pytest.CaptureF
         assert shown(capsys, {"train_runtime": 601.0, **last}) == "trained 2 steps in 0:10:01\n"
 
 
-def test_thoughts_that_end_without_an_answer_are_warned_of_once(
-    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unanswered_thoughts_warn_once(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
     shown(capsys, {**STEP, "thinking/eos_ratio": 0.2})
     assert not caplog.messages
     watched = Progress()

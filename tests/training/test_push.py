@@ -91,9 +91,7 @@ def test_a_trained_model_is_uploaded_once_and_evaluated_from_there_at_its_own_bu
 
 
 @pytest.mark.slow
-def test_an_adapter_is_uploaded_with_its_base_named_after_an_upload_that_was_killed(
-    train: Train, hub: Hub, texts: Path, tmp_path: Path
-) -> None:
+def test_an_adapter_is_uploaded_after_an_upload_was_killed(train: Train, hub: Hub, texts: Path, tmp_path: Path) -> None:
     # As if the base came from the Hub.
     files = {path.name: path.read_bytes() for path in BASE.iterdir() if path.is_file()}
     files["README.md"] = b"---\nlicense: mit\n---\n# Base\n"
@@ -143,9 +141,7 @@ def test_an_adapter_is_uploaded_with_its_base_named_after_an_upload_that_was_kil
 
 
 @pytest.mark.slow
-def test_what_is_saved_on_the_way_is_uploaded_if_asked_and_the_finished_model_last(
-    train: Train, hub: Hub, texts: Path, tmp_path: Path
-) -> None:
+def test_checkpoints_are_uploaded_if_asked_the_model_last(train: Train, hub: Hub, texts: Path, tmp_path: Path) -> None:
     hub.add("someone/e1", dict.fromkeys(["budget.json", "adapter_config.json"], b"{}"))  # of an earlier model
     words = pushing(texts, hub_strategy="all_checkpoints", hub_always_push="true", log_completions="true")
     train(*words, launched=False)

@@ -105,9 +105,7 @@ def test_a_grader_of_ones_own_that_only_grades_is_not_told_of_what_is_sampled() 
         (r"\boxed{\fbox{2}}", "closed", False, 0.0),
     ],
 )
-def test_format_wants_one_closed_box_with_something_in_it_in_a_solution_that_ended_by_itself(
-    solution: str, end: str, truncated: bool, reward: float
-) -> None:
+def test_format_wants_one_box_in_a_finished_solution(solution: str, end: str, truncated: bool, reward: float) -> None:
     call = Call(solution_text=[solution], thinking_end=[end], solution_truncated=[truncated])
     assert format_reward(**call.arguments) == [reward]
 
@@ -121,9 +119,7 @@ def test_rewards_are_made_by_name_in_order_and_trls_and_models_see_all(grader: M
     assert not sees_all(partial(format_reward))
 
 
-def test_rewards_that_judge_the_thinking_are_named_and_the_one_that_looks_for_its_opening(
-    grader: MathematicsGrader, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rewards_that_judge_the_thinking_are_named(grader: MathematicsGrader, caplog: pytest.LogCaptureFixture) -> None:
     names = ["format", "accuracy", "accuracy_reward"]
     warn_of_thinking(names, make_rewards(names, None, grader))
     warn_of_thinking(["think_format_reward"], make_rewards(["think_format_reward"], None, grader))

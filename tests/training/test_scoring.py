@@ -1,6 +1,6 @@
 """Log-probabilities without padding equal the padded ones, and so do the weights trained with them."""
 
-from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +9,7 @@ import torch
 from conftest import BASE, in_group
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    GPT2Config,
-    GPT2LMHeadModel,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, PreTrainedModel, Qwen2Config
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
@@ -48,12 +40,12 @@ class WithoutEngine(E1Trainer):
         self._phases = Phases(self.accelerator.device)
 
 
-def model_of(attention: str, **fields: Any) -> PreTrainedModel:
+def model_of(attention: str, kind: Any = Qwen2Config, **fields: Any) -> PreTrainedModel:
     """A small random model, with weights large enough for attention to attend somewhere."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": 32}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.2}
-    return AutoModelForCausalLM.from_config(Qwen2Config(**{**sizes, **heads, **fields}), attn_implementation=attention)
+    return AutoModelForCausalLM.from_config(kind(**sizes, **heads, **fields), attn_implementation=attention)
 
 
 def padded_rows() -> tuple[torch.Tensor, torch.Tensor, int]:
@@ -107,9 +99,7 @@ def of_completions(values: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("layout", UNPADDED)
 @pytest.mark.parametrize("batch_size", [None, 3, 1])
-def test_what_is_not_padded_has_the_padded_log_probabilities_and_entropies(
-    trainer: E1Trainer, layout: Layout, batch_size: int | None
-) -> None:
+def test_unpadded_rows_score_as_the_padded_ones(trainer: E1Trainer, layout: Layout, batch_size: int | None) -> None:
     ids, mask, kept = padded_rows()
     given = {"batch_size": batch_size, "compute_entropy": True}
     expected = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, kept, **given)
@@ -121,16 +111,6 @@ def test_what_is_not_padded_has_the_padded_log_probabilities_and_entropies(
         assert ours.shape == theirs.shape == (len(ids), kept)
         torch.testing.assert_close(ours, theirs, atol=LOGPROBS, rtol=0)
         assert of_completions(theirs).abs().min() > 10 * LOGPROBS and (ours[theirs == 0] == 0).all()
-
-
-def test_rows_in_one_whose_positions_go_on_see_each_other(trainer: E1Trainer) -> None:
-    ids, mask, kept = padded_rows()
-
-    def without_resets(position_ids: torch.Tensor, **inputs: Any) -> Any:
-        return trainer.model(**inputs)
-
-    found, _ = scored(without_resets, trainer.model.base_model, ids, mask, kept, len(ids), packed=True)
-    assert (found - score(trainer, Layout.PADDED)).abs().max() > 1000 * LOGPROBS
 
 
 def losses_and_gradients(trainer: E1Trainer, batch: dict[str, Any]) -> dict[str, list[torch.Tensor]]:
@@ -227,45 +207,44 @@ def test_only_a_process_that_trains_alone_on_a_cpu_makes_more_than_one_pass(
     assert made == [parts]
 
 
-def made(model: Callable[[Any], PreTrainedModel], config: Any) -> PreTrainedModel:
-    with torch.device("meta"):
-        return model(config)
-
-
+QWEN = Qwen2Config(num_hidden_layers=2)
 CHUNKED = Qwen2Config(num_hidden_layers=1, layer_types=["chunked_attention"])
 
 
+def made(config: Any) -> PreTrainedModel:
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(deepcopy(config))  # which Transformers writes into
+
+
 @pytest.mark.parametrize(
-    ("model", "config", "said"),
+    ("config", "padding_free", "aux_loss", "layout", "why"),
     [
-        (GPT2LMHeadModel, GPT2Config(), "the model's positions are not rotary"),
-        (Qwen2ForCausalLM, CHUNKED, "the model has layers of chunked_attention"),
+        (QWEN, True, False, Layout.TRIMMED, "without flash attention, packed rows would need a mask"),
+        (QWEN, True, True, Layout.PADDED, "the load-balancing loss needs whole batches"),
+        (QWEN, False, False, Layout.PADDED, "padding_free is false"),
+        (GPT2Config(), True, False, Layout.PADDED, "the model's positions are not rotary"),
+        (CHUNKED, True, False, Layout.PADDED, "the model has layers of chunked_attention"),
     ],
 )
-def test_models_whose_layers_or_positions_are_not_known_to_be_causal_are_padded(
-    model: Any, config: Any, said: str
-) -> None:
-    assert layout_of(made(model, config), padding_free=True, aux_loss=False) == (Layout.PADDED, said)
+def test_a_layout_follows_the_model(config: Any, padding_free: bool, aux_loss: bool, layout: Layout, why: str) -> None:
+    assert layout_of(made(config), padding_free, aux_loss) == (layout, why)
+
+
+@pytest.mark.parametrize("flash", ["flash_attention_2", "flash_attention_3", "kernels-community/flash-attn2", VARLEN])
+def test_rows_are_packed_where_attention_gets_their_bounds(flash: str) -> None:
+    model = made(QWEN)
+    model.config._attn_implementation = flash
+    assert layout_of(model, padding_free=True, aux_loss=False)[0] is Layout.PACKED
 
 
 @pytest.mark.parametrize("rope_type", ["default", "yarn", "dynamic", "longrope"])
 @pytest.mark.parametrize("nested", [False, True])
 def test_positions_that_depend_on_the_longest_row_are_padded(rope_type: str, nested: bool) -> None:
-    model = made(Qwen2ForCausalLM, Qwen2Config(num_hidden_layers=2))
+    model = made(QWEN)
     rotary = {"rope_type": rope_type, "rope_theta": 1e4, "factor": 4.0}
     model.config.rope_parameters = {"full_attention": rotary} if nested else rotary
     expected = Layout.PADDED if rope_type in ("dynamic", "longrope") else Layout.TRIMMED
     assert layout_of(model, padding_free=True, aux_loss=False)[0] is expected
-
-
-def test_the_layout_follows_from_the_attention_and_the_switch() -> None:
-    model = made(Qwen2ForCausalLM, Qwen2Config(num_hidden_layers=2))
-    assert layout_of(model, padding_free=True, aux_loss=False)[0] is Layout.TRIMMED
-    assert layout_of(model, True, aux_loss=True) == (Layout.PADDED, "the load-balancing loss needs whole batches")
-    assert layout_of(model, padding_free=False, aux_loss=False) == (Layout.PADDED, "padding_free is false")
-    for flash in ("flash_attention_2", "flash_attention_3", "kernels-community/flash-attn2", "varlen"):
-        model.config._attn_implementation = flash
-        assert layout_of(model, padding_free=True, aux_loss=False)[0] is Layout.PACKED
 
 
 UNDER_ZERO = """

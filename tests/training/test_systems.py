@@ -40,9 +40,7 @@ def memory(checkpoint: Path) -> dict[str, Any]:
 @pytest.mark.engine
 @pytest.mark.distributed
 @pytest.mark.slow
-def test_schedules_and_memory_hold_on_two_processes_with_uneven_groups_and_on_resuming(
-    train: Train, tmp_path: Path
-) -> None:
+def test_schedules_and_memory_hold_on_two_processes_and_on_resuming(train: Train, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(yaml.safe_dump(RECIPE))
     # 24 rollouts of a generation are three groups, of which each process has one and a half.

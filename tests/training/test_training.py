@@ -99,9 +99,7 @@ def table_of(output: Path, step: int) -> pd.DataFrame:
 FORKED = ("--log_completions", "true", "--completions_steps", 1)
 
 
-def test_a_run_on_forks_of_thoughts_learns_with_advantages_of_thinking_and_solution(
-    train: Train, tmp_path: Path
-) -> None:
+def test_a_run_on_forks_learns_with_advantages_of_thinking_and_solution(train: Train, tmp_path: Path) -> None:
     log = train(
         *("--thinking_budget", "{log_uniform: [8, 64], forks: 2, per: row}", "--advantage", "brpo", *FORKED),
         *("--reward_funcs", "accuracy", "kimi", "--max_steps", 3, *FAST),
@@ -206,9 +204,7 @@ KIND = replace(MATHEMATICS, grader=lambda arguments, workers: Counting(arguments
 
 
 @pytest.mark.alone
-def test_two_processes_share_one_tensor_parallel_engine_and_each_keeps_the_forks_of_its_own_thoughts(
-    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_processes_share_one_parallel_engine(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # vLLM's CPU build gives every externally launched group the same name in shared memory, so what a killed run left
     # there would stop this one.
     for left_over in Path("/dev/shm").glob("-tp:0-*-cpushm_*"):
@@ -281,9 +277,7 @@ def test_two_machines_train_with_zero3_in_sync_and_share_an_uneven_evaluation(na
     assert 0 < evaluations[0]["eval_budget/96+32/accuracy"] < 1
 
 
-def test_a_killed_run_resumes_from_its_checkpoint_followed_at_several_budgets(
-    train: Train, nano_data: Path, tmp_path: Path
-) -> None:
+def test_a_killed_run_resumes_validated_at_several_budgets(train: Train, nano_data: Path, tmp_path: Path) -> None:
     output = tmp_path / "killed"
     options = (
         *("--max_steps", 4, "--save_strategy", "steps", "--save_steps", 2, *FAST),
@@ -328,9 +322,7 @@ def test_a_killed_run_resumes_from_its_checkpoint_followed_at_several_budgets(
 
 
 @pytest.mark.slow
-def test_another_seed_draws_other_rollouts_and_a_resumed_run_those_it_would_have_drawn(
-    nano_data: Path, tmp_path: Path
-) -> None:
+def test_another_seed_draws_other_rollouts_and_a_resumed_run_the_same(nano_data: Path, tmp_path: Path) -> None:
     problem = tmp_path / "problem"  # one, so that the order of problems, which follows from the seed, too, is no matter
     problem.mkdir()
     (problem / "train.jsonl").write_text((nano_data / "train.jsonl").read_text().splitlines(keepends=True)[0] * 64)

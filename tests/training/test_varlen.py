@@ -1,5 +1,6 @@
 """Attention without padding by PyTorch alone, against SDPA with a mask."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ from transformers import (
     Gemma2ForCausalLM,
     Llama4TextConfig,
     MistralConfig,
-    PreTrainedModel,
     Qwen2Config,
 )
 
@@ -20,19 +20,10 @@ from e1_trl.training.arguments import VARLEN
 from e1_trl.training.scoring import layout_of
 from e1_trl.training.varlen import attend
 
-WINDOW = 3  # tokens
+MAKERS = [model_of, partial(model_of, kind=MistralConfig, sliding_window=3)]  # tokens of the second see few others
 
 
-def with_window(attention: str) -> PreTrainedModel:
-    """A model whose tokens see few others."""
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": 32}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.2}
-    config = MistralConfig(**sizes, **heads, sliding_window=WINDOW)
-    return AutoModelForCausalLM.from_config(config, attn_implementation=attention)
-
-
-@pytest.mark.parametrize("make", [model_of, with_window])
+@pytest.mark.parametrize("make", MAKERS)
 def test_padded_rows_get_the_logits_that_sdpa_gives_them(make: Any) -> None:
     ids, mask, _ = padded_rows()
     ours = make(VARLEN)
@@ -44,7 +35,7 @@ def test_padded_rows_get_the_logits_that_sdpa_gives_them(make: Any) -> None:
     assert (blind - expected).abs().max() > 0.1  # the mask matters
 
 
-@pytest.mark.parametrize("make", [model_of, with_window])
+@pytest.mark.parametrize("make", MAKERS)
 def test_packed_rows_get_the_logits_of_each_row_alone(make: Any) -> None:
     rows = [torch.arange(3, 15), torch.arange(3, 10), torch.arange(20, 21)]
     ends = torch.tensor([0, 12, 19, 20], dtype=torch.int)
