@@ -40,9 +40,9 @@ COLUMNS = {
 }
 
 
-def compose(prompt: Prompt, *additions: str) -> Prompt:
-    """Add texts to a prompt, or to its last user message, each after a space; "" adds nothing."""
-    content = " ".join([last_question(prompt), *filter(None, additions)])
+def compose(prompt: Prompt, addition: str) -> Prompt:
+    """Add a text to a prompt, or to its last user message, after a space; "" adds nothing."""
+    content = last_question(prompt) + f" {addition}" * bool(addition)
     if isinstance(prompt, str):
         return content
     last = last_user_message(prompt)

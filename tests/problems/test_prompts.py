@@ -38,19 +38,17 @@ def problems() -> Dataset:
     return Dataset.from_dict({"prompt": [[{"role": "user", "content": text}] for text in texts], "solution": [1, 2, 3]})
 
 
-def test_additions_follow_the_last_user_message_each_after_a_space() -> None:
+def test_an_addition_follows_the_last_user_message_after_a_space() -> None:
     user, system, assistant = ({"role": role, "content": role} for role in ("user", "system", "assistant"))
-    assert compose([user], "Box it.", "Be quick.") == [{"role": "user", "content": "user Box it. Be quick."}]
-    assert compose([user], "", "Be quick.") == [{"role": "user", "content": "user Be quick."}]
     conversation = [system, user, assistant, user, assistant]
-    assert compose(conversation, "") == compose(conversation) == conversation
+    assert compose(conversation, "") == conversation
     last = {"role": "user", "content": "user Box it."}
     assert compose(conversation, "Box it.") == [system, user, assistant, last, assistant]
     assert user["content"] == "user"
 
 
 def test_a_text_is_composed_shown_and_tokenized_as_it_is(tokenizer: PreTrainedTokenizerFast) -> None:
-    assert compose("1 + 1?", "", "Be quick.") == last_question("1 + 1? Be quick.") == "1 + 1? Be quick."
+    assert compose("1 + 1?", "Be quick.") == last_question("1 + 1? Be quick.") == "1 + 1? Be quick."
     user, assistant = ({"role": role, "content": role} for role in ("user", "assistant"))
     assert last_question(compose([user, assistant], "Box it.")) == "user Box it."
     tokenizer.chat_template = None
