@@ -29,12 +29,10 @@ class Provenance:
 
     @classmethod
     def here(cls, seeds: Iterable[int]) -> "Provenance":
-        """Describe this moment on this machine."""
         return cls(commit(), datetime.now(UTC).date().isoformat(), machine(), tuple(sorted(set(seeds))))
 
     @classmethod
     def read(cls, folder: Path) -> "Provenance":
-        """Read what `write` left in a folder."""
         file = folder / FILE
         if not file.exists():
             raise UserError(f"there is no {file}, which a training writes, so the origin of {folder} is unknown")
@@ -42,7 +40,6 @@ class Provenance:
         return cls(**{**record, "seeds": tuple(record["seeds"])})
 
     def write(self, folder: Path) -> None:
-        """Write the record into the folder that it describes."""
         text = json.dumps(asdict(self), indent=1) + "\n"
         write_atomically(folder / FILE, text)
 

@@ -76,7 +76,6 @@ class BaseModel:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read what `write` left in the folder of a model."""
         content = json.loads((folder / ORIGIN).read_text())
         return cls(**{**content, "datasets": tuple(content["datasets"])})
 
@@ -122,7 +121,6 @@ def publish(
 
 
 def remove_results(folder: Path) -> None:
-    """Remove the results of evaluations from the folder of a model."""
     for file in folder.glob(f"{RESULTS}*"):
         file.unlink()
 

@@ -47,7 +47,6 @@ def restore_calls(model: torch.nn.Module) -> None:
 
 
 def sampling_params(request: Request, marker: Marker, sampling: SamplingSettings) -> SamplingParams:
-    """Translate a request into vLLM's sampling parameters."""
     parameters = request_parameters(request, marker, sampling)
     if isinstance(structured_outputs := parameters.get("structured_outputs"), dict):
         parameters["structured_outputs"] = StructuredOutputsParams(**structured_outputs)
@@ -60,7 +59,6 @@ def sampling_params(request: Request, marker: Marker, sampling: SamplingSettings
 
 
 def read_segment(output: CompletionOutput, request: Request, marker: Marker) -> Segment:
-    """Read what vLLM sampled for a request."""
     if output.logprobs is None:
         raise EngineError("vLLM returned no log-probabilities for a request with logprobs=0")
     token_ids = list(output.token_ids)

@@ -143,7 +143,6 @@ async def _connect(base_url: str, name: str, context: int) -> Client:
 
 
 async def _cancel_others() -> None:
-    """Cancel all other tasks of this loop."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

@@ -100,7 +100,6 @@ class WeightCheck:
         self.compared: frozenset[str] = frozenset()  # names of the tensors that were compared at the last sync
 
     def __call__(self) -> None:
-        """Sync and compare."""
         # Checksum and size of what was sent for each of the engine's tensors, which may stack several of the trainer's.
         sent: defaultdict[str, torch.Tensor | int] = defaultdict(int)
         numbers: Counter[str] = Counter()

@@ -173,7 +173,6 @@ def _settle(source: Dataset, where: str, arguments: ProblemArguments, need_answe
 
 
 def _read(source: Dataset, where: str, reading: ProblemArguments) -> Dataset:
-    """Read all rows into our columns."""
     kept = reading.answer_type.kept
     is_raw = reading.problem_column == "prompt" and isinstance(source.features["prompt"], Value)
     features = {**source.features, **COLUMNS, **({"prompt": Value("string")} if is_raw else {})}
