@@ -303,8 +303,7 @@ def test_a_server_may_be_slow_but_not_hang(end: threading.Event, monkeypatch: py
         end.wait(first * 0.5)  # seconds
         return 200
 
-    requests = [(first, Request([first], 1, stop_at_marker=False)) for first in (1, 2, 3, 1000)]
     with pytest.raises(EngineError, match="has ended no request for 2 s; does it hang") as error:
-        connect(stub_of(respond)).serve(requests, lambda key, _: answered.append(key) or [])
+        connect(stub_of(respond)).serve(requests_of((1, 2, 3, 1000)), lambda key, _: answered.append(key) or [])
     assert answered == [1, 2, 3]
     assert "\n" not in str(error.value)
