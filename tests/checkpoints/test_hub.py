@@ -67,9 +67,7 @@ def test_a_repository_that_holds_another_model_is_refused_and_ones_own_is_not(hu
 
 
 @pytest.mark.parametrize("revision", [None, "run-2"])
-def test_what_an_earlier_model_left_goes_as_the_next_is_uploaded(
-    hub: Hub, tmp_path: Path, revision: str | None
-) -> None:
+def test_an_upload_removes_what_an_earlier_model_left(hub: Hub, tmp_path: Path, revision: str | None) -> None:
     own = ["model.safetensors", "README.md", "_README.md", "checkpoint-2/model.safetensors", "completions/1.parquet"]
     for file in own:
         (tmp_path / file).parent.mkdir(exist_ok=True)

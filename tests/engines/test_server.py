@@ -216,9 +216,7 @@ def test_every_request_of_a_training_has_a_seed_of_its_own_and_a_resumed_one_the
     assert set(seeds((True, 0, 2), (True, 1, 1))) < set(drawn) and not set(seeds((True, 0, 1), seed=43)) & set(drawn)
 
 
-def test_each_process_receives_its_own_completions_once_and_the_main_one_while_others_are_sampled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_each_process_receives_its_own_completions_once_the_main_one_early(monkeypatch: pytest.MonkeyPatch) -> None:
     rollouts = one_token_each(2)
     received: list[tuple[int, int]] = []
     stub = ServerStub()
@@ -254,9 +252,7 @@ def test_the_forks_of_each_processs_thought_are_served_together(monkeypatch: pyt
     assert len(set(seeds_of(stub))) == 6
 
 
-def test_every_request_of_an_evaluation_has_a_seed_of_its_own_whenever_it_is_added_or_none(
-    nano_data: Path, tmp_path: Path
-) -> None:
+def test_every_request_of_an_evaluation_has_a_seed_of_its_own_or_none(nano_data: Path, tmp_path: Path) -> None:
     def seeds(name: str, samples: int, *more: object) -> list[int | None]:
         stub = ServerStub()
         line = ["--base_url", stub.url, "--served_model_name", "m", "--methods", "separate", "--budgets", "1+1"]

@@ -116,9 +116,7 @@ OFFICIAL = {
 }
 
 
-def test_codeforces_says_when_only_the_samples_are_there_and_uses_the_official_tests_where_they_are(
-    tmp_path: Path, grader: Grader
-) -> None:
+def test_codeforces_uses_official_tests_or_says_that_it_has_only_samples(tmp_path: Path, grader: Grader) -> None:
     problems, title = load_benchmark("codeforces", written(tmp_path, "codeforces", SUM))
     assert (title, problems["key"][:]) == ("codeforces-sample-tests", ["1A"])
     assert problems["problem"][0] == "Add two numbers."
