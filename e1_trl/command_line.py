@@ -59,7 +59,6 @@ def json_object(name: str, text: str) -> dict[str, Any]:
 
 
 def describe_unknown(name: str, known: Iterable[str]) -> str:
-    """Say that a name is unknown, and which known one is nearest."""
     nearest = get_close_matches(name, known, 1)
     return f"{name} is unknown" + "".join(f"; did you mean {each}?" for each in nearest)
 

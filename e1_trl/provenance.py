@@ -19,8 +19,6 @@ FILE = "provenance.json"
 
 @dataclass(frozen=True)
 class Provenance:
-    """Provenance record of a published file."""
-
     # The project's when the file was made (see `commit`); rows name the commit that sampled their answers.
     commit: str
     date: str  # YYYY-MM-DD, UTC
@@ -40,8 +38,7 @@ class Provenance:
         return cls(**{**record, "seeds": tuple(record["seeds"])})
 
     def write(self, folder: Path) -> None:
-        text = json.dumps(asdict(self), indent=1) + "\n"
-        write_atomically(folder / FILE, text)
+        write_atomically(folder / FILE, json.dumps(asdict(self), indent=1) + "\n")
 
     def __str__(self) -> str:
         seeds = f"; seed {', '.join(map(str, self.seeds))}" if self.seeds else ""
