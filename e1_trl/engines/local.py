@@ -15,7 +15,7 @@ import torch
 from vllm import LLM, CompletionOutput, SamplingParams
 from vllm.compilation.wrapper import TorchCompileWithNoGuardsWrapper
 from vllm.lora.request import LoRARequest
-from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+from vllm.sampling_params import RequestOutputKind
 
 from e1_trl.engines.engine import (
     CPU_CACHE,
@@ -47,8 +47,6 @@ def restore_calls(model: torch.nn.Module) -> None:
 
 def sampling_params(request: Request, marker: Marker, sampling: SamplingSettings) -> SamplingParams:
     parameters = request_parameters(request, marker, sampling)
-    if isinstance(structured_outputs := parameters.get("structured_outputs"), dict):
-        parameters["structured_outputs"] = StructuredOutputsParams(**structured_outputs)
     return SamplingParams(
         max_tokens=request.max_tokens,
         detokenize="stop" in parameters,
