@@ -105,7 +105,7 @@ def _convert(value: Any, hint: Any) -> Any:
         return [_convert(each, *parts) for each in (value if isinstance(value, list | tuple) else [value])]
     elif kind is Literal and value in parts:
         return value
-    elif kind is bool and (isinstance(value, bool) or str(value).lower() in TRUTH):
+    elif kind is bool and str(value).lower() in TRUTH:
         return TRUTH[str(value).lower()]
     elif kind in (int, float):
         if isinstance(value, str):

@@ -25,20 +25,15 @@ COMMANDS = {
 }
 
 
-def usage() -> str:
-    """Return the text of `e1 --help`."""
-    commands = "\n".join(f"  {name:8} {command.help}" for name, command in COMMANDS.items())
-    further = "`e1 COMMAND --help` lists the options of a command, `e1 --version` prints the version."
-    return f"usage: e1 COMMAND [OPTIONS]\n\n{commands}\n\n{further}"
-
-
 def main(argv: list[str] | None = None) -> None:
     """Run the command that `argv` (default: the command line) names."""
     if argv is None:
         route_logs()
     name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
     if name in ("-h", "--help"):
-        print(usage())
+        commands = "\n".join(f"  {name:8} {command.help}" for name, command in COMMANDS.items())
+        further = "`e1 COMMAND --help` lists the options of a command, `e1 --version` prints the version."
+        print(f"usage: e1 COMMAND [OPTIONS]\n\n{commands}\n\n{further}")
         return
     if name == "--version":
         print(f"e1_trl {e1_trl.__version__}")

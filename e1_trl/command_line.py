@@ -51,7 +51,6 @@ def run_command(name: str, command: Callable[[], None]) -> None:
 
 
 def json_object(name: str, text: str) -> dict[str, Any]:
-    """Read a JSON object from the text of an argument."""
     with user_errors(f"{name} is {text!r}, which is not JSON", ValueError):
         value = json.loads(text)
     if not isinstance(value, dict):
@@ -60,7 +59,6 @@ def json_object(name: str, text: str) -> dict[str, Any]:
 
 
 def describe_unknown(name: str, known: Iterable[str]) -> str:
-    """Say that a name is unknown, and which known one is nearest."""
     nearest = get_close_matches(name, known, 1)
     return f"{name} is unknown" + "".join(f"; did you mean {each}?" for each in nearest)
 
@@ -182,12 +180,10 @@ def names_in(words: Iterable[str]) -> list[str]:
 
 
 def required_fields(record: type) -> list[str]:
-    """Return the names of a dataclass's fields without default."""
     return [each.name for each in fields(record) if each.default is MISSING and each.default_factory is MISSING]
 
 
 def hints_of(*records: type) -> dict[str, Any]:
-    """Return the annotations of the fields of dataclasses."""
     hints: dict[str, Any] = {}
     for record in records:
         annotated = get_type_hints(record, include_extras=True)

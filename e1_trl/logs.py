@@ -32,7 +32,6 @@ class LibraryLog(logging.Handler):
         self.setFormatter(logging.Formatter(f"%(asctime)s {os.environ.get('RANK', '0')} %(name)s: %(message)s"))
         self.addFilter(lambda record: not record.name.startswith(OURS))
         self.lines: list[str] = []
-        self.path: Path | None = None
         self._file: TextIO | None = None
         self._seen: set[str] = set()
 
@@ -52,8 +51,7 @@ class LibraryLog(logging.Handler):
         """Append past and future records to a folder's log, which the processes of a run share."""
         if self._file is None:
             folder.mkdir(parents=True, exist_ok=True)
-            self.path = folder / FILE
-            self._file = self.path.open("a")
+            self._file = (folder / FILE).open("a")
             print(*self.lines, sep="\n", end="\n" * bool(self.lines), file=self._file, flush=True)
 
 
@@ -96,7 +94,7 @@ def write_logs(folder: Path) -> None:
 def _show_failure(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
     sys.__excepthook__(kind, error, traceback)
     if _log.lines and not issubclass(kind, KeyboardInterrupt):
-        where = "" if _log.path is None else f", all in {_log.path}"
+        where = "" if _log._file is None else f", all in {_log._file.name}"
         print(f"what libraries logged last{where}:", *deque(_log.lines, TAIL), sep="\n", file=sys.stderr)
     if not issubclass(kind, KeyboardInterrupt):
         print(f"{TROUBLESHOOTING} lists causes by the words of messages", file=sys.stderr)

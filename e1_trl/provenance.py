@@ -19,8 +19,6 @@ FILE = "provenance.json"
 
 @dataclass(frozen=True)
 class Provenance:
-    """Provenance record of a published file."""
-
     # The project's when the file was made (see `commit`); rows name the commit that sampled their answers.
     commit: str
     date: str  # YYYY-MM-DD, UTC
@@ -29,12 +27,10 @@ class Provenance:
 
     @classmethod
     def here(cls, seeds: Iterable[int]) -> "Provenance":
-        """Describe this moment on this machine."""
         return cls(commit(), datetime.now(UTC).date().isoformat(), machine(), tuple(sorted(set(seeds))))
 
     @classmethod
     def read(cls, folder: Path) -> "Provenance":
-        """Read what `write` left in a folder."""
         file = folder / FILE
         if not file.exists():
             raise UserError(f"there is no {file}, which a training writes, so the origin of {folder} is unknown")
@@ -42,9 +38,7 @@ class Provenance:
         return cls(**{**record, "seeds": tuple(record["seeds"])})
 
     def write(self, folder: Path) -> None:
-        """Write the record into the folder that it describes."""
-        text = json.dumps(asdict(self), indent=1) + "\n"
-        write_atomically(folder / FILE, text)
+        write_atomically(folder / FILE, json.dumps(asdict(self), indent=1) + "\n")
 
     def __str__(self) -> str:
         seeds = f"; seed {', '.join(map(str, self.seeds))}" if self.seeds else ""

@@ -140,8 +140,6 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
     if args.process_index == 0:
         claim(output)
     write_logs(output)
-    if args.push_to_hub and args.log_completions and args.process_index == 0:
-        hub.keep_from_the_hub(output)
     if recipe.advantage is None and all(isinstance(reward, Accuracy) for reward in recipe.rewards):
         # Spares every process from reading, at every step, columns that no reward needs.
         problems = problems.select_columns(["prompt", "answers", "key", MEASURED])

@@ -100,8 +100,7 @@ class BudgetInfo:
 
     def write(self, folder: Path) -> None:
         content = {**asdict(self), "efforts": {name: effort.as_json() for name, effort in self.efforts.items()}}
-        text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        write_atomically(folder / FILE, text)
+        write_atomically(folder / FILE, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
     @classmethod
     def read(cls, file: Path) -> "BudgetInfo":

@@ -38,8 +38,6 @@ VLLM_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Weights to load."""
-
     model: str  # folder or Hub id of the weights; with an adapter, those of its base
     revision: str | None = None  # branch, tag or commit on the Hub, of the adapter if there is one, else of the model
     adapter: str | None = None  # folder or Hub id of the adapter
@@ -48,7 +46,6 @@ class Checkpoint:
 
     @classmethod
     def find(cls, name: str, revision: str | None) -> "Checkpoint":
-        """Find the checkpoint of a folder or Hub id."""
         if Path(name).is_dir() and revision is not None:
             raise UserError(f"{name} is a folder, which has no revision {revision!r}; leave it unset")
         with user_errors(f"the model {name}", OSError, ValueError):

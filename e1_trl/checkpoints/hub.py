@@ -36,8 +36,8 @@ def keep_from_the_hub(output_dir: Path) -> None:
         link.symlink_to(tables.name)
 
 
-def reserve(name: str, private: bool | None, revision: str | None) -> str:
-    """Make a repository for a model and a branch in it (None: main), unless they exist; return the repository's id."""
+def reserve(name: str, private: bool | None, revision: str | None) -> None:
+    """Make a repository for a model and a branch in it (None: main), unless they exist."""
     api = HfApi()
     with user_errors(f"push_to_hub: nothing can be uploaded to {name} on the Hub ({LOGIN})", *ERRORS):
         repository = api.create_repo(name, private=private, exist_ok=True).repo_id
@@ -54,7 +54,6 @@ def reserve(name: str, private: bool | None, revision: str | None) -> str:
             )
         if missing is not None:
             api.create_branch(repository, branch=missing, exist_ok=True)
-    return repository
 
 
 def push(folder: Path, repository: str, revision: str | None, card_only: bool = False) -> str:

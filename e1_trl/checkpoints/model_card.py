@@ -45,8 +45,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BaseModel:
-    """Base model and data of a training."""
-
     base: str  # Hub id, folder, or the name of a model made in memory
     commit: str | None  # of the base on the Hub; None if it is not there
     license: Mapping[str, Any] = field(default_factory=dict)  # fields of the base's own card about its license
@@ -71,12 +69,10 @@ class BaseModel:
     def write(self, folder: Path) -> None:
         name = self.base if self.hub_base else Path(self.base).absolute().name  # without the folders of this machine
         named = {**asdict(self), "base": name}
-        text = json.dumps(named, indent=1, ensure_ascii=False) + "\n"
-        write_atomically(folder / ORIGIN, text)
+        write_atomically(folder / ORIGIN, json.dumps(named, indent=1, ensure_ascii=False) + "\n")
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read what `write` left in the folder of a model."""
         content = json.loads((folder / ORIGIN).read_text())
         return cls(**{**content, "datasets": tuple(content["datasets"])})
 
@@ -115,14 +111,12 @@ def publish(
     packages = sorted({f"{item.name}=={item.version}\n" for item in distributions()}, key=str.lower)
     write_atomically(folder / VERSIONS, "".join(packages))
     if recipe is not None:
-        text = yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True)
-        write_atomically(folder / RECIPE, text)
+        write_atomically(folder / RECIPE, yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True))
     more = [tags] if isinstance(tags, str) else tags or []
     write(folder, hub_id or str(folder), revision if hub_id else None, more)
 
 
 def remove_results(folder: Path) -> None:
-    """Remove the results of evaluations from the folder of a model."""
     for file in folder.glob(f"{RESULTS}*"):
         file.unlink()
 

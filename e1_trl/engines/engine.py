@@ -153,7 +153,6 @@ def request_parameters(request: Request, marker: Marker, sampling: SamplingSetti
 
 
 def read_stop(finish_reason: str | None, stop_reason: int | str | None, request: Request, marker: Marker) -> Stop:
-    """Translate vLLM's reasons for ending a request."""
     if finish_reason == "length":
         return Stop.LENGTH
     if finish_reason != "stop":

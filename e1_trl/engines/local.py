@@ -12,14 +12,13 @@ from itertools import count, islice
 from typing import Any
 
 import torch
-from vllm import LLM, CompletionOutput, RequestOutput, SamplingParams
+from vllm import LLM, CompletionOutput, SamplingParams
 from vllm.compilation.wrapper import TorchCompileWithNoGuardsWrapper
 from vllm.lora.request import LoRARequest
-from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+from vllm.sampling_params import RequestOutputKind
 
 from e1_trl.engines.engine import (
     CPU_CACHE,
-    EngineError,
     Follow,
     Key,
     Requests,
@@ -47,10 +46,7 @@ def restore_calls(model: torch.nn.Module) -> None:
 
 
 def sampling_params(request: Request, marker: Marker, sampling: SamplingSettings) -> SamplingParams:
-    """Translate a request into vLLM's sampling parameters."""
     parameters = request_parameters(request, marker, sampling)
-    if isinstance(structured_outputs := parameters.get("structured_outputs"), dict):
-        parameters["structured_outputs"] = StructuredOutputsParams(**structured_outputs)
     return SamplingParams(
         max_tokens=request.max_tokens,
         detokenize="stop" in parameters,
@@ -60,9 +56,6 @@ def sampling_params(request: Request, marker: Marker, sampling: SamplingSettings
 
 
 def read_segment(output: CompletionOutput, request: Request, marker: Marker) -> Segment:
-    """Read what vLLM sampled for a request."""
-    if output.logprobs is None:
-        raise EngineError("vLLM returned no log-probabilities for a request with logprobs=0")
     token_ids = list(output.token_ids)
     logprobs = [candidates[token].logprob for token, candidates in zip(token_ids, output.logprobs, strict=True)]
     stop = read_stop(output.finish_reason, output.stop_reason, request, marker)
@@ -133,8 +126,6 @@ class LocalEngine:
                 if not in_flight:
                     return
                 for output in engine.step():
-                    if not isinstance(output, RequestOutput):
-                        raise EngineError(f"vLLM returned a {type(output).__name__}; is {self.llm} a generative model?")
                     key, request, _ = in_flight.pop(output.request_id)
                     for follower in follow(key, read_segment(output.outputs[0], request, self.marker)):
                         submit(*follower)

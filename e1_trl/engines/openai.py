@@ -63,7 +63,6 @@ class Client:
         )
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._session.close()
 
     async def context(self, options: str = "") -> int | None:
@@ -172,7 +171,6 @@ async def read_events(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str,
 
 
 def read_choice(choice: Choice, request: Request, marker: Marker) -> Segment:
-    """Read what a server sampled for a request."""
     if choice.get("token_ids") is None:
         raise ServerError("the server returns no token ids; it must know return_token_ids, as vLLM and SGLang do", 200)
     # Evaluation does without log-probabilities where a server returns none for `logprobs=0`.

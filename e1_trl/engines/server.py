@@ -5,6 +5,7 @@ import logging
 import random
 from collections import deque
 from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Thread
 from weakref import finalize
@@ -36,10 +37,11 @@ BUSY = 1800.0  # seconds for which the server may be away, or busy with the requ
 CUT = "%s cut off a request (%s), now resampled: shorter answers replace long ones; raise its gateway's time limit"
 
 
+@dataclass
 class ServerEngine:
     """The model of this name at a server, such as http://host:8000/v1.
 
-    Args:
+    Attributes:
         seed: seed of the run. Each request's seed follows from it, the request's name, and where the request begins.
             If `None`, the server draws as it likes, and may repeat itself: vLLM seeds every data-parallel engine
             alike, and alike at every start.
@@ -48,27 +50,22 @@ class ServerEngine:
             than `BRIEF`, it is not waited for.
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        name: str,
-        close: ThinkingClose,
-        sampling: SamplingSettings,
-        seed: int | None = None,
-        concurrency: int = MOST_IN_FLIGHT,
-        is_trained: bool = False,
-    ):
-        self._marker = close.marker
-        self._sampling = sampling
-        self._seed = seed
-        self._is_trained = is_trained
+    base_url: str
+    name: str
+    close: ThinkingClose
+    sampling: SamplingSettings
+    seed: int | None = None
+    concurrency: int = MOST_IN_FLIGHT
+    is_trained: bool = False
+
+    def __post_init__(self) -> None:
+        self.concurrency = max(1, min(self.concurrency, allow_files(self.concurrency)))
         self._has_warned = False
-        self._concurrency = max(1, min(concurrency, allow_files(concurrency)))
         # In a thread of its own, since a notebook's runs a loop already; a daemon does not keep the process alive.
         self._loop = asyncio.new_event_loop()
         Thread(target=self._loop.run_forever, daemon=True).start()
-        connecting = asyncio.run_coroutine_threadsafe(_connect(base_url, name, close.context), self._loop)
-        self._client = connecting.result()
+        connecting = _connect(self.base_url, self.name, self.close.context)
+        self._client = asyncio.run_coroutine_threadsafe(connecting, self._loop).result()
         finalize(self, _close, self._loop, self._client)
 
     def serve(self, requests: Requests[Key], follow: Follow[Key], stepped: Stepped[Key] = ignore) -> None:
@@ -79,7 +76,7 @@ class ServerEngine:
         ended: SimpleQueue[Future[Segment]] = SimpleQueue()
         try:
             while True:
-                while len(in_flight) < self._concurrency and (
+                while len(in_flight) < self.concurrency and (
                     wanted := followers.popleft() if followers else next(waiting, None)
                 ):
                     future = asyncio.run_coroutine_threadsafe(self._sample(wanted[1]), self._loop)
@@ -108,15 +105,15 @@ class ServerEngine:
 
     async def _sample(self, request: Request) -> Segment:
         """Sample a segment, and try again for a quarter of an hour while the server is away or overloaded."""
-        body = {**RETURNED, **request_parameters(request, self._marker, self._sampling)}
-        if self._seed is not None:
-            body["seed"] = seed_of(self._seed, *request.name, len(request.prompt_ids))
+        body = {**RETURNED, **request_parameters(request, self.close.marker, self.sampling)}
+        if self.seed is not None:
+            body["seed"] = seed_of(self.seed, *request.name, len(request.prompt_ids))
         body |= {"prompt": request.prompt_ids, "max_tokens": request.max_tokens}
         for attempt in range(RETRIES + 1):
             try:
                 choice = await self._client.sample(body)
             except ServerError as error:
-                is_gone = error.status is None and self._is_trained and attempt >= BRIEF
+                is_gone = error.status is None and self.is_trained and attempt >= BRIEF
                 if is_gone or not error.is_temporary or attempt == RETRIES:
                     remedy = "; start it again, and resume from a checkpoint" if is_gone else ""
                     said = f"the server refused a request, or stayed away: {error}{remedy}"
@@ -127,7 +124,7 @@ class ServerEngine:
                     logger.warning(CUT, self._client.base_url, error)
                 await asyncio.sleep(min(0.5 * 2**attempt, LONGEST_PAUSE) * random.uniform(0.75, 1.0))
             else:
-                return read_choice(choice, request, self._marker)
+                return read_choice(choice, request, self.close.marker)
         raise AssertionError
 
 
@@ -146,7 +143,6 @@ async def _connect(base_url: str, name: str, context: int) -> Client:
 
 
 async def _cancel_others() -> None:
-    """Cancel all other tasks of this loop."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

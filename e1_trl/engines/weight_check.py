@@ -48,15 +48,11 @@ def reload_weights(generation: TrlEngine) -> None:
     On GPU, TRL's own sync does it, one parameter at a time. vLLM's CPU kernels repack weights when they are first
     loaded, and repacked ones have no loader; vLLM's layerwise reload unpacks, loads and repacks.
     """
-
-    def parameters() -> Iterator[tuple[str, torch.Tensor]]:
-        for name, parameter in generation.named_params():
-            # The reload reads a layer's tensors when the last has come, and ZeRO-3 has released the others by then.
-            yield name, parameter.clone()
-
+    # The reload reads a layer's tensors when the last has come, and ZeRO-3 has released the others by then.
+    copies = ((name, parameter.clone()) for name, parameter in generation.named_params())
     runner = generation.llm.llm_engine.model_executor.driver_worker.model_runner
     packed = {each: each.w2_weight.clone() for each in runner.get_model().modules() if isinstance(each, RoutedExperts)}
-    runner.reload_weights(weights_iterator=parameters())
+    runner.reload_weights(weights_iterator=copies)
     for module in runner.get_model().modules():
         # A head tied to the embedding has no tensor of its own to load, so the reload leaves its repacked copy stale.
         if isinstance(module, ParallelLMHead):
@@ -100,7 +96,6 @@ class WeightCheck:
         self.compared: frozenset[str] = frozenset()  # names of the tensors that were compared at the last sync
 
     def __call__(self) -> None:
-        """Sync and compare."""
         # Checksum and size of what was sent for each of the engine's tensors, which may stack several of the trainer's.
         sent: defaultdict[str, torch.Tensor | int] = defaultdict(int)
         numbers: Counter[str] = Counter()

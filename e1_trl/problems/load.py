@@ -40,9 +40,9 @@ COLUMNS = {
 }
 
 
-def compose(prompt: Prompt, *additions: str) -> Prompt:
-    """Add texts to a prompt, or to its last user message, each after a space; "" adds nothing."""
-    content = " ".join([last_question(prompt), *filter(None, additions)])
+def compose(prompt: Prompt, addition: str) -> Prompt:
+    """Add a text to a prompt, or to its last user message, after a space; "" adds nothing."""
+    content = last_question(prompt) + f" {addition}" * bool(addition)
     if isinstance(prompt, str):
         return content
     last = last_user_message(prompt)
@@ -173,7 +173,6 @@ def _settle(source: Dataset, where: str, arguments: ProblemArguments, need_answe
 
 
 def _read(source: Dataset, where: str, reading: ProblemArguments) -> Dataset:
-    """Read all rows into our columns."""
     kept = reading.answer_type.kept
     is_raw = reading.problem_column == "prompt" and isinstance(source.features["prompt"], Value)
     features = {**source.features, **COLUMNS, **({"prompt": Value("string")} if is_raw else {})}

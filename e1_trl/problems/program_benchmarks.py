@@ -190,9 +190,7 @@ def read_tasks(
     """
     title = name
     if name == "livecodebench":
-        since = window.since
-        until = window.until
-        source = source.filter(lambda day: since <= str(day)[:10] < until, input_columns=["contest_date"])
+        source = source.filter(lambda day: window.since <= str(day)[:10] < window.until, input_columns=["contest_date"])
         title += str(window)
     if len(source) == 0:
         raise UserError(f"{title}: there are no problems")

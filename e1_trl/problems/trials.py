@@ -39,7 +39,6 @@ class Trials:
 
     @property
     def of_first(self) -> list[Trial]:
-        """Solutions that are tried for the first problem."""
         return [trial for at, trial, _ in self.graded if at == 0]
 
     def describe(self) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 
 from e1_trl.budget import Budget
 from e1_trl.checkpoints.budget_file import FILE, BudgetInfo, Effort
-from e1_trl.checkpoints.efforts import make_efforts, nearest_level, template_arguments
+from e1_trl.checkpoints.efforts import make_efforts, template_arguments
 
 QWEN = "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
 GPT_OSS = '{%- if reasoning_effort is not defined %}{%- set reasoning_effort = "medium" %}{% endif %}'
@@ -35,11 +35,6 @@ NEMOTRON = "{% if low_effort %}short{% elif medium_effort %}some{% endif %}{{ en
 )
 def test_a_template_is_told_what_it_reads(template: str, word: str, told: dict[str, object]) -> None:
     assert template_arguments(template, word) == told
-
-
-def test_the_nearest_level_is_the_lower_of_two_and_thinks() -> None:
-    assert nearest_level("medium", ["none", "low", "high", "turbo"]) == "low"
-    assert nearest_level("minimal", ["none", "low"]) == "low" and nearest_level("none", ["none", "low"]) == "none"
 
 
 def test_efforts_are_shares_of_the_default_that_fit_the_context() -> None:

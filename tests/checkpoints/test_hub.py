@@ -21,10 +21,10 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 def test_a_repository_is_made_with_its_branch_and_may_be_there_already(hub: Hub) -> None:
-    assert reserve("e1", None, None) == "someone/e1"
+    reserve("e1", None, None)
     assert not hub.repositories["someone/e1"].private
     for _ in range(2):
-        assert reserve("org/e1", True, "run-2") == "org/e1"
+        reserve("org/e1", True, "run-2")
     with pytest.raises(UserError, match=r"^push_to_hub: hub_private_repo is true, and someone/e1 is public"):
         reserve("e1", True, None)
     assert hub.repositories["org/e1"].private and set(hub.repositories["org/e1"].branches) == {"main", "run-2"}
@@ -67,9 +67,7 @@ def test_a_repository_that_holds_another_model_is_refused_and_ones_own_is_not(hu
 
 
 @pytest.mark.parametrize("revision", [None, "run-2"])
-def test_what_an_earlier_model_left_goes_as_the_next_is_uploaded(
-    hub: Hub, tmp_path: Path, revision: str | None
-) -> None:
+def test_an_upload_removes_what_an_earlier_model_left(hub: Hub, tmp_path: Path, revision: str | None) -> None:
     own = ["model.safetensors", "README.md", "_README.md", "checkpoint-2/model.safetensors", "completions/1.parquet"]
     for file in own:
         (tmp_path / file).parent.mkdir(exist_ok=True)

@@ -161,9 +161,7 @@ def test_your_own_words_are_kept_between_their_lines_and_the_rest_is_written_ane
 @pytest.mark.parametrize(
     "old", ["---\ntags: [\n---\n# Mine\n", "# E1\n<!-- e1:serving -->\nold\n<!-- /e1:serving -->\n"]
 )
-def test_a_readme_of_another_making_is_kept_beside_the_card(
-    folder: Path, old: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_foreign_readme_is_kept_beside_the_card(folder: Path, old: str, caplog: pytest.LogCaptureFixture) -> None:
     (folder / "README.md").write_text(old)
     model_card.write(folder, "me/e1")
     assert (folder / "_README.md").read_text() == old and "is kept as _README.md" in caplog.text

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.engines.engine import Follow, Requests, ignore, run
 from e1_trl.marker import Marker
-from e1_trl.rollout import Request, Rollout, Segment, Stop, ThinkingEnd
+from e1_trl.rollout import Request, Rollout, Segment, Stop
 from e1_trl.training.progress import metrics_of
 
 MARKER = Marker("</think>", (9,), (9,), 1)
+PAIR = Marker("<end>", (8, 9), (8, 9), 2)  # a budget may cut it in the middle
 PROMPT = [1, 2]
+BUDGETS = st.builds(Budget, st.integers(0, 9) | st.none(), st.integers(1, 3), st.integers(1, 12) | st.none())
 SAMPLED = ("thinking/sampled_tokens", "solution/mean_tokens")
 
 
@@ -50,9 +52,7 @@ def run_forks(engine: Scripted, budgets: Sequence[int | Budget], forks: int, mar
 def test_a_thought_is_sampled_once_at_its_largest_budget_and_each_fork_takes_what_fits() -> None:
     engine = Scripted([3, 4, 5, 6, 3, 9])  # closes after 6 tokens
     completions = [rollout.completion for rollout in run_forks(engine, [2, 4, 12], 3)]
-    assert [each.thinking_end for each in completions] == [
-        *(ThinkingEnd.FORCED, ThinkingEnd.FORCED, ThinkingEnd.CLOSED)
-    ]
+    assert [each.thinking_end for each in completions] == ["forced", "forced", "closed"]
     assert [each.parts for each in completions] == [
         ([3, 4], [9], [7, 8]),
         ([3, 4, 5, 6], [9], [7, 8]),
@@ -73,12 +73,6 @@ def test_forks_without_a_thought_are_asked_for_their_solution_at_once() -> None:
     assert [each.parts[0] for each in completions] == [[], [3, 4], [], []]
 
 
-def test_a_marker_of_several_tokens_can_be_cut_within() -> None:
-    marker = Marker("<end>", (8, 9), (8, 9), 2)
-    completions = [rollout.completion for rollout in run_forks(Scripted([3, 4, 8, 9]), [3, 4], 2, marker)]
-    assert [each.parts[:2] for each in completions] == [([3, 4, 8], [8, 9]), ([3, 4, 8, 9], [])]
-
-
 def test_without_forks_every_rollout_asks_for_its_own_thought_and_solution() -> None:
     engine = Scripted([3, 4, 5, 9])
     run_forks(engine, [2, 3, 12], 1)
@@ -91,27 +85,17 @@ def test_without_forks_every_rollout_asks_for_its_own_thought_and_solution() -> 
 
 
 @given(
-    st.integers(1, 4).flatmap(
-        lambda forks: st.tuples(
-            st.just(forks),
-            st.lists(
-                st.builds(Budget, st.integers(0, 9) | st.none(), st.integers(1, 3), st.integers(1, 12) | st.none()),
-                min_size=2 * forks,
-                max_size=2 * forks,
-            ),
-        )
-    ),
-    st.integers(1, 12),
-    st.sampled_from([Stop.MARKER, Stop.EOS]),
+    *(st.integers(1, 4), st.lists(BUDGETS, min_size=8, max_size=8), st.integers(0, 11)),
+    *(st.sampled_from([Stop.MARKER, Stop.EOS]), st.sampled_from([MARKER, PAIR])),
 )
 def test_forks_are_what_rollouts_of_the_same_thought_would_be_alone(
-    drawn: tuple[int, list[Budget]], tokens: int, ends: Stop
+    forks: int, drawn: list[Budget], tokens: int, ends: Stop, marker: Marker
 ) -> None:
-    forks, budgets = drawn
-    thought = [*[3] * (tokens - 1), 9]
+    budgets = drawn[: 2 * forks]
+    thought = [*[3] * tokens, *marker.ids]
     engine = Scripted(thought, ends)
-    completions = [rollout.completion for rollout in run_forks(engine, budgets, forks)]
-    alone = [rollout.completion for rollout in run_forks(Scripted(thought, ends), budgets, 1)]
+    completions = [rollout.completion for rollout in run_forks(engine, budgets, forks, marker)]
+    alone = [rollout.completion for rollout in run_forks(Scripted(thought, ends), budgets, 1, marker)]
     assert repr(completions) == repr(alone)  # in which NaN equals NaN
     reported = sum(value for name, value in metrics_of(completions, forks) if name in SAMPLED)
     assert reported == pytest.approx(engine.sampled)

@@ -86,9 +86,7 @@ def run(
         *(pytest.param(text, marks=pytest.mark.slow) for text in ("60+16", "unlimited+16", "20+unlimited")),
     ],
 )
-def test_streaming_and_barrier_sample_the_same_tokens_at_temperature_zero(
-    llm: LLM, prompt_ids: list[list[int]], text: str
-) -> None:
+def test_streaming_and_barrier_sample_the_same_tokens(llm: LLM, prompt_ids: list[list[int]], text: str) -> None:
     budget = Budget.parse(text)
     streamed = run(llm, prompt_ids, budget)
     assert [c.token_ids for c in streamed] == [c.token_ids for c in run(llm, prompt_ids, budget, scheduler=barrier)]
@@ -114,9 +112,7 @@ def test_nothing_is_sampled_by_what_needs_cudas_compiler() -> None:
 
 
 @pytest.mark.parametrize("text", ["</think>", ";c="])
-def test_what_is_seen_of_a_request_in_flight_is_how_its_segment_begins(
-    llm: LLM, prompt_ids: list[list[int]], text: str
-) -> None:
+def test_a_request_in_flight_shows_how_its_segment_begins(llm: LLM, prompt_ids: list[list[int]], text: str) -> None:
     marker = Marker.from_tokenizer(TOKENIZER, text)
     seen: dict[int, list[Segment]] = {}
     ended: dict[int, Segment] = {}
@@ -202,7 +198,7 @@ def test_a_second_marker_in_the_solution_is_just_a_token(llm: LLM, prompt_ids: l
         (";c=", "60+16", {ThinkingEnd.CLOSED}),
     ],
 )
-def test_an_engine_that_answers_a_step_late_samples_the_same_and_keeps_every_budget(
+def test_an_engine_that_answers_a_step_late_samples_the_same_within_budgets(
     synchronous: LLM,
     asynchronous: LLM,
     prompt_ids: list[list[int]],

@@ -216,9 +216,7 @@ def test_every_request_of_a_training_has_a_seed_of_its_own_and_a_resumed_one_the
     assert set(seeds((True, 0, 2), (True, 1, 1))) < set(drawn) and not set(seeds((True, 0, 1), seed=43)) & set(drawn)
 
 
-def test_each_process_receives_its_own_completions_once_and_the_main_one_while_others_are_sampled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_each_process_receives_its_own_completions_once_the_main_one_early(monkeypatch: pytest.MonkeyPatch) -> None:
     rollouts = one_token_each(2)
     received: list[tuple[int, int]] = []
     stub = ServerStub()
@@ -254,9 +252,7 @@ def test_the_forks_of_each_processs_thought_are_served_together(monkeypatch: pyt
     assert len(set(seeds_of(stub))) == 6
 
 
-def test_every_request_of_an_evaluation_has_a_seed_of_its_own_whenever_it_is_added_or_none(
-    nano_data: Path, tmp_path: Path
-) -> None:
+def test_every_request_of_an_evaluation_has_a_seed_of_its_own_or_none(nano_data: Path, tmp_path: Path) -> None:
     def seeds(name: str, samples: int, *more: object) -> list[int | None]:
         stub = ServerStub()
         line = ["--base_url", stub.url, "--served_model_name", "m", "--methods", "separate", "--budgets", "1+1"]
@@ -303,8 +299,7 @@ def test_a_server_may_be_slow_but_not_hang(end: threading.Event, monkeypatch: py
         end.wait(first * 0.5)  # seconds
         return 200
 
-    requests = [(first, Request([first], 1, stop_at_marker=False)) for first in (1, 2, 3, 1000)]
     with pytest.raises(EngineError, match="has ended no request for 2 s; does it hang") as error:
-        connect(stub_of(respond)).serve(requests, lambda key, _: answered.append(key) or [])
+        connect(stub_of(respond)).serve(requests_of((1, 2, 3, 1000)), lambda key, _: answered.append(key) or [])
     assert answered == [1, 2, 3]
     assert "\n" not in str(error.value)

@@ -20,9 +20,7 @@ from e1_trl.engines.weight_check import WeightCheck, sync_in_place
 from e1_trl.trl_internals import TrlEngine, starting
 
 
-def test_an_engine_starts_with_kernels_that_keep_the_order_of_weights_and_not_shared_out_by_zero3(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_engine_starts_unsharded_with_kernels_that_keep_weights_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[dict[str, Any]] = []
     monkeypatch.setenv("MASTER_PORT", "1")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

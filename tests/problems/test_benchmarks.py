@@ -36,9 +36,7 @@ def test_a_local_benchmark_is_found_by_the_beginning_of_its_name(tmp_path: Path)
     assert row["prompt"][0]["content"] == "1 + 1? Box it."
 
 
-def test_a_benchmark_knows_its_columns_and_where_the_answer_stands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_benchmark_knows_where_problem_and_answer_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "rows.jsonl", question="2 + 2?", answer="It is #### not 5.\n#### 4")
     benchmark = Benchmark(str(tmp_path / "rows.jsonl"), "train", problem_column="question", answer_after="####")
     monkeypatch.setitem(BENCHMARKS, "rows", benchmark)

@@ -75,9 +75,7 @@ def test_every_kind_of_file_gives_the_same_problems(tmp_path: Path) -> None:
         ]
 
 
-def test_another_version_of_the_package_reads_its_problems_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_version_of_the_package_reads_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(tmp_path / "rows.jsonl", ROWS)
     prompts = []
     for version in ("1", "1", "2"):
@@ -146,7 +144,7 @@ QUESTION = ASKED["content"]
         ({"prompt": QUESTION}, "Box it.", f"{QUESTION} Box it."),
     ],
 )
-def test_a_problem_is_asked_for_its_answer_and_a_prompt_only_if_the_recipe_says_so(
+def test_a_problem_is_asked_for_its_answer_and_a_prompt_as_the_recipe_says(
     row: dict[str, Any], instruction: str | None, prompt: Any
 ) -> None:
     (made,) = make([{**row, "solution": "2"}], instruction=instruction)
@@ -184,10 +182,6 @@ def test_what_holds_no_rows_is_named(tmp_path: Path) -> None:
         load_source(str(tmp_path / "table.csv"), "train[:5]")
     with pytest.raises(ValueError, match=rf"^no file {re.escape(str(file))}"):
         load_source(str(file), "train")
-    for content, said in (("", "it holds no row"), ("\n", "corresponds to no data")):
-        file.write_text(content)
-        with pytest.raises(UserError, match=f"train.jsonl, split train: .*{said}"):
-            load_source(str(file), "train")
     write(file, ROWS)
     with pytest.raises(ValueError, match=r"split test: .*\['train'\]"):
         load_source(str(file.parent), "test")
@@ -199,6 +193,8 @@ GOOD = json.dumps(ROWS[0]).encode() + b"\n"
 @pytest.mark.parametrize(
     ("name", "content", "fault"),
     [
+        ("rows.jsonl", b"", "it holds no row"),
+        ("rows.jsonl", b"\n", "corresponds to no data"),
         ("rows.jsonl", GOOD + b'{"problem": "1 +', "JSON parse error: .* in row 1$"),
         ("rows.jsonl", GOOD + b"\n[1, 2]\n", r"Column\(\) changed from object to array in row 1$"),
         ("rows.jsonl.gz", gzip.compress(GOOD * 1000, mtime=0)[:50], "Compressed file ended before"),
@@ -238,9 +234,7 @@ def test_rows_that_cannot_be_used_are_left_out_and_the_first_named(caplog: pytes
     ]
 
 
-def test_a_conversation_is_named_by_all_that_its_user_says_and_holds_no_answer(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_conversation_is_named_by_its_user_and_holds_no_answer(caplog: pytest.LogCaptureFixture) -> None:
     last = {"role": "user", "content": "Box it."}
     reply = {"role": "assistant", "content": "2"}
     talks = [[{"role": "user", "content": text}, reply, last] for text in ("1 + 1?", "2 + 2?")]

@@ -106,9 +106,7 @@ def test_both_ways_of_asking_are_those_of_their_sources() -> None:
         ("[" * 100_000, "no JSON"),
     ],
 )
-def test_rows_whose_tests_cannot_be_read_are_dropped_with_the_reason(
-    tests: str, reason: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unreadable_tests_are_dropped_with_a_reason(tests: str, reason: str, caplog: pytest.LogCaptureFixture) -> None:
     problems = make([{**TACO, "tests": tests}, TACO], max_unusable=0.5)
     assert len(problems) == 1
     assert "1 of 2 rows cannot be used" in caplog.text and reason in caplog.text

@@ -32,25 +32,17 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=words, unk_token="?", chat_template=TEMPLATE)
 
 
-@pytest.fixture
-def problems() -> Dataset:
-    texts = ["one", "one two", "one two three"]
-    return Dataset.from_dict({"prompt": [[{"role": "user", "content": text}] for text in texts], "solution": [1, 2, 3]})
-
-
-def test_additions_follow_the_last_user_message_each_after_a_space() -> None:
+def test_an_addition_follows_the_last_user_message_after_a_space() -> None:
     user, system, assistant = ({"role": role, "content": role} for role in ("user", "system", "assistant"))
-    assert compose([user], "Box it.", "Be quick.") == [{"role": "user", "content": "user Box it. Be quick."}]
-    assert compose([user], "", "Be quick.") == [{"role": "user", "content": "user Be quick."}]
     conversation = [system, user, assistant, user, assistant]
-    assert compose(conversation, "") == compose(conversation) == conversation
+    assert compose(conversation, "") == conversation
     last = {"role": "user", "content": "user Box it."}
     assert compose(conversation, "Box it.") == [system, user, assistant, last, assistant]
     assert user["content"] == "user"
 
 
 def test_a_text_is_composed_shown_and_tokenized_as_it_is(tokenizer: PreTrainedTokenizerFast) -> None:
-    assert compose("1 + 1?", "", "Be quick.") == last_question("1 + 1? Be quick.") == "1 + 1? Be quick."
+    assert compose("1 + 1?", "Be quick.") == last_question("1 + 1? Be quick.") == "1 + 1? Be quick."
     user, assistant = ({"role": role, "content": role} for role in ("user", "assistant"))
     assert last_question(compose([user, assistant], "Box it.")) == "user Box it."
     tokenizer.chat_template = None
@@ -62,8 +54,10 @@ def test_a_text_is_composed_shown_and_tokenized_as_it_is(tokenizer: PreTrainedTo
 
 
 def test_long_prompts_are_dropped_and_counted_with_what_the_chat_template_adds(
-    problems: Dataset, tokenizer: PreTrainedTokenizerFast, caplog: pytest.LogCaptureFixture
+    tokenizer: PreTrainedTokenizerFast, caplog: pytest.LogCaptureFixture
 ) -> None:
+    asked = [[{"role": "user", "content": text}] for text in ("one", "one two", "one two three")]
+    problems = Dataset.from_dict({"prompt": asked, "solution": [1, 2, 3]})
     with caplog.at_level(logging.WARNING, "e1_trl.problems.prompts"):
         assert drop_long(problems, tokenizer, 5, {}, CLOSE).to_list() == [
             {**row, MEASURED: length} for row, length in zip(problems.to_list()[:2], (4, 5), strict=True)
