@@ -87,9 +87,8 @@ class Setup:
         prompt = fields["max_prompt_length"] or PROMPT
         context = prompt + _completion(fields)
         zero, offload = _read_sharding(accelerate)
-        if fields["use_peft"] and fields["lora_target_modules"] != ["all-linear"]:
-            require("lora_target_modules", fields["lora_target_modules"], "all-linear")
         if fields["use_peft"]:
+            require("lora_target_modules", fields["lora_target_modules"], ["all-linear"])
             require("lora_modules_to_save", fields["lora_modules_to_save"], None)
             require("lora_target_parameters", fields["lora_target_parameters"], None)
         require("optim", getattr(fields["optim"], "value", fields["optim"]), "adamw_torch", "adamw_torch_fused")
