@@ -198,18 +198,6 @@ def test_a_server_with_a_parser_keeps_formats_for_the_solution_and_closed_prompt
             assert both == ask(url, stream, "20+8", **asked)
 
 
-def test_tokens_that_come_together_are_cut_as_those_that_come_alone(proxy: str, problems: list[str]) -> None:
-    asked = {"messages": conversation(problems[0])}
-    budgets = ("unlimited+3", "unlimited+1", "20+3")
-    sizes: tuple[dict[str, int], ...] = ({}, *({"stream_interval": size} for size in (3, 5, 100)))
-    with ThreadPoolExecutor(len(budgets) * len(sizes)) as pool:
-        answers = {
-            budget: [pool.submit(ask, proxy, True, budget, **asked, **size) for size in sizes] for budget in budgets
-        }
-    for alone, *together in answers.values():
-        assert [each.result() for each in together] == [alone.result()] * len(together)
-
-
 @pytest.mark.parametrize("stream", [True, False])
 def test_several_answers_and_prompts_are_one_request(proxy: str, problems: list[str], stream: bool) -> None:
     prompts = [tokenize(TOKENIZER, conversation(each), {}) for each in problems[:3]]
@@ -230,6 +218,8 @@ def test_several_answers_and_prompts_are_one_request(proxy: str, problems: list[
     ]
     mixed = {**many, "prompt": [prompts[0], ids_of("<|user|>a=1;a?<|assistant|>")]}
     assert "send them one by one" in httpx.post(f"{proxy}/completions", json=mixed, timeout=120).text
+    greedy = httpx.post(f"{proxy}/chat/completions", json={**drawn, "temperature": 0}, timeout=120)
+    assert greedy.status_code == 400 and "n must be 1 when using greedy sampling" in greedy.text  # vLLM's own words
 
 
 def test_a_limit_takes_nothing_that_a_thinking_that_closes_needs(server: openai.OpenAI, problems: list[str]) -> None:
@@ -250,37 +240,6 @@ def test_a_limit_takes_nothing_that_a_thinking_that_closes_needs(server: openai.
             closed += 1
             assert (whole["choices"][0]["thinking_end"], whole["choices"][0]["text"]) == ("closed", own.text)
     assert closed
-
-
-def test_the_openai_client_sees_both_parts_and_what_was_forced(proxy: str, problems: list[str]) -> None:
-    client = openai.OpenAI(base_url=proxy, api_key="unused")
-    assert {model.id for model in client.models.list()} >= {"nano", "nano@64+32", "nano@16+32"}
-    asked: dict[str, Any] = {"model": "nano", "messages": conversation(problems[0]), "temperature": 0}
-    whole = client.chat.completions.create(**asked, extra_body={"thinking_budget": 20, "solution_budget": 8})
-    message = whole.choices[0].message
-    usage = whole.usage
-    assert whole.choices[0].thinking_end == "forced" and message.reasoning_content == message.reasoning
-    assert usage.completion_tokens_details.reasoning_tokens == 20
-    details = usage.completion_tokens_details.model_dump()
-    assert details["forced_tokens"] == 1 and usage.completion_tokens == 21 + details["solution_tokens"]
-    stream = client.chat.completions.create(
-        **asked,
-        stream=True,
-        stream_options={"include_usage": True},
-        extra_body={"thinking_budget": 20, "solution_budget": 8},
-    )
-    *chunks, last = stream
-    deltas = [chunk.choices[0].delta for chunk in chunks]
-    assert "".join(getattr(delta, "reasoning_content", "") for delta in deltas) == message.reasoning_content
-    assert "".join(delta.content or "" for delta in deltas) == message.content
-    assert deltas[0].role == "assistant" and last.usage == usage and not last.choices
-    assert chunks[-1].choices[0].finish_reason == whole.choices[0].finish_reason
-    thought = message.reasoning_content
-    stopped = client.chat.completions.create(**asked, stop=["="], extra_body={"thinking_budget": 20})
-    assert stopped.choices[0].message.reasoning_content == thought and "=" in thought
-    assert "=" not in stopped.choices[0].message.content
-    with pytest.raises(openai.BadRequestError, match="n must be 1 when using greedy sampling"):  # vLLM's own words
-        client.chat.completions.create(**asked, n=2)
 
 
 def test_what_a_model_card_says_about_serving_works(
