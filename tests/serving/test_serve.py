@@ -301,19 +301,22 @@ def test_clients_that_go_away_free_their_requests(server: openai.OpenAI, problem
     pytest.fail("all was sampled for clients that had left")
 
 
+def chat(said: str, *options: object) -> "subprocess.CompletedProcess[str]":
+    """Run `e1 chat` with these lines typed."""
+    line = [sys.executable, "-m", "e1_trl.cli", "chat", *map(str, options)]
+    return subprocess.run(line, input=said, capture_output=True, text=True, check=False)
+
+
 def test_a_chat_remembers_marks_and_changes_its_budget(
     server: openai.OpenAI, problems: list[str], tmp_path: Path
 ) -> None:
     model = linked(tmp_path)
     BudgetInfo("</think>", "</think>", 1, Budget(64, 32)).write(model)
     said = f"{problems[0]}\n/budget 8+4\n/clear\n{problems[0]}\n/budget 8\n/help\n"
-    line = ["--upstream", str(server.base_url), "--model", str(model), "--served_model_name", "nano"]
     sampling = json.dumps({"temperature": 0, "stop": [";"]})  # thoughts have it, and it must not end them
-    done = subprocess.run(
-        [sys.executable, "-m", "e1_trl.cli", "chat", *line, "--sampling", sampling],
-        input=said, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert "Unclosed" not in done.stderr
+    at = ["--upstream", server.base_url, "--model", model, "--served_model_name", "nano"]
+    done = chat(said, *at, "--sampling", sampling)
+    assert done.returncode == 0 and "Unclosed" not in done.stderr
     for budget in ("64+32", "8+4"):
         prompt = tokenize(TOKENIZER, conversation(problems[0]), {})
         (completion,) = evaluated(server, [(prompt, Budget.parse(budget))], Marker.from_tokenizer(TOKENIZER))
@@ -328,11 +331,8 @@ def test_a_chat_remembers_marks_and_changes_its_budget(
 
 @pytest.mark.slow
 def test_a_chat_starts_a_server_of_its_own(problems: list[str]) -> None:
-    line = ["--model", str(BASE), "--budget", "8+4", "--", "--max-model-len", "40"]  # a prompt of 30 does not fit
-    done = subprocess.run(
-        [sys.executable, "-m", "e1_trl.cli", "chat", *line], input=f"{problems[1]}\na=7;b=a-2;c=b+2;d=c+6;d?;e=1;e?\n",
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    said = f"{problems[1]}\na=7;b=a-2;c=b+2;d=c+6;d?;e=1;e?\n"  # the second does not fit
+    done = chat(said, "--model", BASE, "--budget", "8+4", "--", "--max-model-len", 40)
     assert done.returncode == 0 and "starting vLLM" in done.stdout and "of 8+4" in done.stdout, done.stderr
     assert "tokens, and the context of the model 40" in done.stdout
 
@@ -341,8 +341,7 @@ def test_a_chat_starts_a_server_of_its_own(problems: list[str]) -> None:
 def test_a_chat_whose_server_does_not_start_shows_the_first_error(tmp_path: Path) -> None:
     shutil.copytree(BASE, tmp_path / "model")
     (tmp_path / "model" / "model.safetensors").unlink()
-    line = [sys.executable, "-m", "e1_trl.cli", "chat", "--model", str(tmp_path / "model"), "--budget", "8+4"]
-    done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    done = chat("", "--model", tmp_path / "model", "--budget", "8+4")
     assert done.returncode == 1 and "starting vLLM" in done.stdout
     assert "RuntimeError: Cannot find any model weights" in done.stderr
     assert "e1 chat: the server did not start" in done.stderr
