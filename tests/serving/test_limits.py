@@ -73,17 +73,13 @@ def test_presets_are_a_models_budget_without_its_total_and_the_sampling_that_is_
     assert (presets.default, presets.sampling) == (Budget(8, 6), {"repetition_penalty": 1.2})
 
 
-def test_a_prompt_that_opens_nothing_and_may_not_think_is_closed() -> None:
+def test_a_prompt_that_opens_nothing_and_may_not_think_is_closed_and_no_other() -> None:
     found = limits_of([PLAIN, PLAIN], "0+8")
     closed = [*PLAIN, *MARKER.empty_ids]
     assert (found.state, found.fields) == (PromptState.CLOSED, {"prompt": [closed, closed], "max_tokens": 8})
     assert found.prompts == (len(closed), len(closed))
-    assert "prompt" not in limits_of([PLAIN], "4+8").fields
-
-
-@pytest.mark.parametrize("prompt", [OPENED, BEGUN])
-def test_other_prompts_stay_as_they_are(prompt: list[int]) -> None:
-    assert "prompt" not in limits_of([prompt], "0+8").fields
+    for prompt, budget in ((PLAIN, "4+8"), (OPENED, "0+8"), (BEGUN, "0+8")):
+        assert "prompt" not in limits_of([prompt], budget).fields
 
 
 @pytest.mark.parametrize("prompts", [[PLAIN, OPENED], [OPENED, PLAIN], [[27, 4, 27], [27, 4]]])
