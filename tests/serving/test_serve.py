@@ -46,14 +46,6 @@ def problems(nano_data: Path) -> list[str]:
     return [json.loads(line)["problem"] for line in (nano_data / "test.jsonl").read_text().splitlines()[:6]]
 
 
-def linked(folder: Path) -> Path:
-    """Make a folder with links to the nano base, for files of its own."""
-    (folder / "nano").mkdir()
-    for file in BASE.iterdir():
-        (folder / "nano" / file.name).symlink_to(file)
-    return folder / "nano"
-
-
 def ids_of(text: str) -> list[int]:
     return TOKENIZER.encode(text, add_special_tokens=False)
 
@@ -159,10 +151,9 @@ SWITCH = """{{ '<|assistant|>' }}{% set off = enable_thinking is defined and not
 def test_a_server_with_a_parser_keeps_formats_for_the_solution_and_closed_prompts(
     problems: list[str], tmp_path: Path
 ) -> None:
-    model = linked(tmp_path)
+    model = shutil.copytree(BASE, tmp_path / "nano")
     template = (BASE / "chat_template.jinja").read_text().replace("{{ '<|assistant|><think>' }}", SWITCH)
     assert SWITCH in template
-    (model / "chat_template.jinja").unlink()
     (model / "chat_template.jinja").write_text(template)
     (asked,) = [{"messages": conversation(problems[0])}]
     regex = {"structured_outputs": {"regex": r"\\boxed\{[89]\}"}}
@@ -245,7 +236,7 @@ def test_a_limit_takes_nothing_that_a_thinking_that_closes_needs(server: openai.
 def test_what_a_model_card_says_about_serving_works(
     server: openai.OpenAI, problems: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = linked(tmp_path)
+    model = shutil.copytree(BASE, tmp_path / "nano")
     trained = BudgetInfo("</think>", "</think>", 1, Budget(8, 6))
     publish(model, trained, BaseModel(str(BASE), None), hub_id="nano")
     text = (model / "README.md").read_text()
@@ -310,7 +301,7 @@ def chat(said: str, *options: object) -> "subprocess.CompletedProcess[str]":
 def test_a_chat_remembers_marks_and_changes_its_budget(
     server: openai.OpenAI, problems: list[str], tmp_path: Path
 ) -> None:
-    model = linked(tmp_path)
+    model = shutil.copytree(BASE, tmp_path / "nano")
     BudgetInfo("</think>", "</think>", 1, Budget(64, 32)).write(model)
     said = f"{problems[0]}\n/budget 8+4\n/clear\n{problems[0]}\n/budget 8\n/help\n"
     sampling = json.dumps({"temperature": 0, "stop": [";"]})  # thoughts have it, and it must not end them
