@@ -22,7 +22,6 @@ from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 from e1_trl.budget import Budget, ThinkingClose
-from e1_trl.budget import Marker as CoreMarker
 from e1_trl.checkpoints.budget_file import BudgetInfo
 from e1_trl.checkpoints.model_card import BaseModel, publish
 from e1_trl.engines.engine import SamplingSettings, run
@@ -36,6 +35,7 @@ from e1_trl.rollout import Completion, Request, Rollout, Segment, ThinkingEnd
 pytestmark = pytest.mark.engine
 
 TOKENIZER = AutoTokenizer.from_pretrained(BASE)
+MARKER = Marker.from_tokenizer(TOKENIZER)
 GREEDY = SamplingSettings(temperature=0.0)
 NEVER_ENDS = '{"ignore_eos": true, "logit_bias": {"5": -100}}'  # nor samples </think>
 ANYWHERE = {"model": "nano", "temperature": 0, "return_token_ids": True}
@@ -50,9 +50,7 @@ def ids_of(text: str) -> list[int]:
     return TOKENIZER.encode(text, add_special_tokens=False)
 
 
-def evaluated(
-    server: openai.OpenAI, asked: Sequence[tuple[Sequence[int], Budget]], marker: CoreMarker
-) -> list[Completion]:
+def evaluated(server: openai.OpenAI, asked: Sequence[tuple[Sequence[int], Budget]], marker: Marker) -> list[Completion]:
     """Return what an evaluation samples of each prompt at its budget, all together."""
     close = ThinkingClose(marker, SERVED_CONTEXT)
     rollouts = [Rollout(prompt, budget, close) for prompt, budget in asked]
@@ -77,7 +75,7 @@ def ask(url: str, stream: bool, budget: str, **fields: Any) -> tuple[list[int], 
     return ids, choices[-1]["thinking_end"], texts[0], texts[1]
 
 
-def check_equal(server: openai.OpenAI, url: str, problems: list[str], marker: CoreMarker) -> set[str]:
+def check_equal(server: openai.OpenAI, url: str, problems: list[str], marker: Marker) -> set[str]:
     """Compare answers, whole and streamed, as messages and as texts, with those of an evaluation; return their ends."""
     prompts = [tokenize(TOKENIZER, conversation(each), {}) for each in problems]
     # The tokens after <think> are part of the prompt, and none of the budget.
@@ -109,8 +107,7 @@ def check_equal(server: openai.OpenAI, url: str, problems: list[str], marker: Co
 
 def test_a_served_answer_is_the_evaluated_one(server: openai.OpenAI, problems: list[str]) -> None:
     with proxy_of(server.base_url) as url:
-        ends = check_equal(server, url, problems[:4], Marker.from_tokenizer(TOKENIZER))
-    assert ends == {"forced", "closed"}
+        assert check_equal(server, url, problems[:4], MARKER) == {"forced", "closed"}
 
 
 @pytest.mark.slow
@@ -155,26 +152,20 @@ def test_a_server_with_a_parser_keeps_formats_for_the_solution_and_closed_prompt
     template = (BASE / "chat_template.jinja").read_text().replace("{{ '<|assistant|><think>' }}", SWITCH)
     assert SWITCH in template
     (model / "chat_template.jinja").write_text(template)
-    (asked,) = [{"messages": conversation(problems[0])}]
+    asked = {"messages": conversation(problems[0])}
     regex = {"structured_outputs": {"regex": r"\\boxed\{[89]\}"}}
     with (
         serving(free_port(), model=model, reasoning_parser="deepseek_r1") as (server, _),
         proxy_of(server.base_url, model=str(model)) as url,
     ):
-        assert check_equal(server, url, problems[:2], Marker.from_tokenizer(TOKENIZER)) <= {"forced", "closed"}
+        assert check_equal(server, url, problems[:2], MARKER) <= {"forced", "closed"}
         closed = tokenize(TOKENIZER, conversation(problems[0]), {}) + ids_of("</think>")
-        engine = ServerEngine(
-            str(server.base_url), "nano", ThinkingClose(Marker.from_tokenizer(TOKENIZER), 256), GREEDY
-        )
+        engine = ServerEngine(str(server.base_url), "nano", ThinkingClose(MARKER, SERVED_CONTEXT), GREEDY)
         found: list[Segment] = []
         engine.serve([(0, Request(closed, 8, stop_at_marker=False))], lambda _, segment: found.append(segment) or ())
+        ids = list(found[0].token_ids)
+        expected = (ids, "prompt", "", TOKENIZER.decode(ids).removesuffix("<|end|>"))
         for stream in (True, False):
-            expected = (
-                list(found[0].token_ids),
-                "prompt",
-                "",
-                TOKENIZER.decode(found[0].token_ids).removesuffix("<|end|>"),
-            )
             off = {"chat_template_kwargs": {"enable_thinking": False}}
             assert ask(url, stream, "20+8", **asked, **off) == expected
             assert ask(url, stream, "0+8", **asked, reasoning_effort="none") == expected
@@ -310,7 +301,7 @@ def test_a_chat_remembers_marks_and_changes_its_budget(
     assert done.returncode == 0 and "Unclosed" not in done.stderr
     for budget in ("64+32", "8+4"):
         prompt = tokenize(TOKENIZER, conversation(problems[0]), {})
-        (completion,) = evaluated(server, [(prompt, Budget.parse(budget))], Marker.from_tokenizer(TOKENIZER))
+        (completion,) = evaluated(server, [(prompt, Budget.parse(budget))], MARKER)
         forced = completion.thinking_end is ThinkingEnd.FORCED
         thought = TOKENIZER.decode(completion.parts[0]).removesuffix("</think>")
         assert ";" in thought
