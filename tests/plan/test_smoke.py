@@ -103,11 +103,8 @@ def test_a_verdict_is_on_what_was_logged(check: Check, right: bool | None, measu
     assert check.right is right and measured in check.measured, check
 
 
-def hour_of(
-    folder: Path, *words: str, accelerate_config: str | None = None, processes: int | None = None, **more: Any
-) -> Hour:
-    launch = Launch.read(str(RECIPE), accelerate_config, processes, words)
-    return Hour(launch, folder=folder, **{"cards": [], "limit": 1.0, "largest_gap": 0.01, **more})
+def hour_of(folder: Path, *words: str, limit: float = 1.0) -> Hour:
+    return Hour(Launch.read(str(RECIPE), None, None, words), [], folder, limit, largest_gap=0.01)
 
 
 def test_the_recipe_is_trained_as_it_is_but_for_the_given_fields(tmp_path: Path) -> None:
@@ -120,7 +117,7 @@ def test_the_recipe_is_trained_as_it_is_but_for_the_given_fields(tmp_path: Path)
     assert line[line.index("--num_processes") + 1] == "8"
     given = ["--gradient_accumulation_steps", "32", "--reward_funcs", "[accuracy, own.f]", "--exclude", ""]
     given += ["--chat_template_kwargs", '{"enable_thinking": true}', "--metric_for_best_model", "eval_loss"]
-    hour = hour_of(tmp_path, *given, accelerate_config="zero3", processes=1)
+    hour = replace(hour_of(tmp_path), launch=Launch.read(str(RECIPE), "zero3", 1, given))
     line = hour.line("base", max_steps=2)
     said = "--gradient_accumulation_steps 32 --reward_funcs accuracy own.f --exclude  --chat_template_kwargs "
     assert f'{said}{{"enable_thinking": true}} --metric_for_best_model  --max_steps 2' in " ".join(line)
@@ -143,7 +140,7 @@ class Recorded(Hour):
 
 @pytest.mark.parametrize("recipe", [file.stem for file in sorted((ROOT / "recipes").glob("*.yaml"))])
 def test_every_recipe_is_evaluated_and_gets_an_adapter_with_values_that_are_taken(recipe: str, tmp_path: Path) -> None:
-    hour = Recorded(Launch.read(recipe, None, None, []), folder=tmp_path, cards=[], limit=1.0, largest_gap=0.01)
+    hour = Recorded(Launch.read(recipe, None, None, []), [], tmp_path, limit=1.0, largest_gap=0.01)
     for part in ("lora", "evaluation"):
         list(hour.checks(part))
     if line := hour.lines.get("evaluation"):
