@@ -36,7 +36,7 @@ from e1_trl.plan import estimate
 from e1_trl.plan.architecture import KNOWN, Architecture
 from e1_trl.plan.command import main, report
 from e1_trl.plan.estimate import MARGIN, Memory, activations, memory, saved
-from e1_trl.plan.setup import DEFAULTS, Launch, Setup
+from e1_trl.plan.setup import DEFAULTS, Setup
 from e1_trl.plan.verdict import fitting, remedy, verdict
 from e1_trl.recipes import fields_of
 from e1_trl.report.markdown import around_section
@@ -414,22 +414,6 @@ def test_a_share_that_is_too_large_is_lowered_to_the_largest_that_fits(gib: floa
     assert memory(replace(setup, utilization=largest + 0.01), card).problems
 
 
-@pytest.mark.parametrize(
-    ("name", "processes", "words", "said"),
-    [
-        ("E1-Math-1.5B", 8, ["--num_generations", "7"], r"rollouts; expected a multiple of 7 \(num_generations\)$"),
-        ("E1-Math-1.5B", 8, ["--per_device_train_batch_size", "3"], r"multiple of 24 \(rows of a pass on all GPUs\)$"),
-        ("E1-Math-1.5B", 3, [], None),  # another batch, of which `e1 plan` says how to keep it
-        ("E1-Code-14B", 9, ["--generation_batch_size", "1152"], "size is 2, which does not divide the 9 processes"),
-    ],
-)
-def test_a_generation_that_cannot_be_split_is_not_planned(
-    name: str, processes: int, words: list[str], said: str | None
-) -> None:
-    with pytest.raises(UserError, match=said) if said else nullcontext():
-        _ = Launch.read(name, None, processes, words).setup
-
-
 def test_a_smaller_micro_batch_keeps_the_steps_of_a_generation() -> None:
     own = {"generation_batch_size": None, "steps_per_generation": 6, "vllm_enable_sleep_mode": True}
     setup = planned("E1-Math-1.5B", "zero2", per_device_train_batch_size=16, **own).setup
@@ -644,6 +628,9 @@ def test_deepspeed_allocates_the_training_state_that_is_planned(tmp_path: Path) 
         ("E1-Math-1.5B --beta", "expected pairs --FIELD VALUE"),
         ("E1-Math-1.5B --per_device_trian_batch_size 64", "did you mean per_device_train_batch_size"),
         ("nano", "cpu trains on CPUs; a plan needs a configuration for GPUs"),
+        ("E1-Math-1.5B --num_generations 7", r"rollouts; expected a multiple of 7 \(num_generations\)$"),
+        ("E1-Math-1.5B --per_device_train_batch_size 3", r"multiple of 24 \(rows of a pass on all GPUs\)$"),
+        ("E1-Code-14B --gpus 9 --generation_batch_size 1152", "size is 2, which does not divide the 9 processes"),
     ],
 )
 def test_what_cannot_be_planned_is_one_line(words: str, message: str) -> None:
@@ -722,6 +709,7 @@ LOST = "It would learn next to nothing: 16-bit weights have no fp32 master copy 
         (SMALL_CARDS, 1, "It does not fit; shard or offload more"),
         (ONE_GPU, 0, "another batch, which e1 train refuses: the recipe's batch is 512 rollouts a step"),
         (ONE_GPU, 0, "; e1 plan calls --num_processes --gpus.\n"),
+        ("E1-Math-1.5B --gpus 3", 0, "another batch"),  # in passes that do not divide a generation
         *((words, 1, LOST) for words in WITHOUT_DEEPSPEED),
     ],
 )
