@@ -38,13 +38,10 @@ def report(taken: Memory) -> str:
     """Format the table of memory, its assumptions and the verdict."""
     setup = taken.setup
     disk = f"{gb(taken.disk)}: {setup.checkpoints} checkpoints of {gb(taken.checkpoint)} at once (save_total_limit)"
-    engine = [
-        (
-            "vLLM's share" + ", asleep while the model learns" * setup.sleep,
-            f"{gb(taken.engine)}, of which weights {gb(taken.engine_weights)}",
-        ),
-        ("vLLM's cache", f"{gb(max(0, taken.engine_cache))}; all sequences at once need {gb(taken.cache_needed)}"),
-    ]
+    asleep = ", asleep while the model learns" * setup.sleep
+    share = f"{gb(taken.engine)}, of which weights {gb(taken.engine_weights)}"
+    cache = f"{gb(max(0, taken.engine_cache))}; all sequences at once need {gb(taken.cache_needed)}"
+    engine = [(f"vLLM's share{asleep}", share), ("vLLM's cache", cache)]
     rows = [
         ("weights, gradients", gb(taken.weights + taken.gradients)),
         ("optimizer", f"0.0 GB ({gb(taken.host)} of host memory)" if setup.offload else gb(taken.optimizer)),

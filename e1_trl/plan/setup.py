@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from e1_trl.arguments import Count, Natural, from_yaml, read_value
 from e1_trl.budget import PROMPT
-from e1_trl.command_line import CommandParser, names_in
+from e1_trl.command_line import CommandParser, hints_of, names_in
 from e1_trl.errors import UserError
 from e1_trl.plan.architecture import Architecture
 from e1_trl.recipes import fields_of, processes_of, read_mapping, resource, shipped
@@ -20,7 +20,7 @@ from e1_trl.training.recipe_arguments import RecipeArguments
 FORCED = 1  # token of the end-of-thinking marker
 OWN = (*FIELDS, "max_prompt_length", "padding_free", "gpu_memory")
 RECORDS = (TrlFields, BudgetedTraining, RecipeArguments)
-HINTS = {name: hint for kind in RECORDS for name, hint in get_type_hints(kind, include_extras=True).items()}
+HINTS = hints_of(*RECORDS)
 # Defaults, TRL's and our own, of the fields that a plan reads.
 DEFAULTS: Mapping[str, Any] = {
     each.name: each.default for kind in RECORDS for each in fields(kind) if kind is TrlFields or each.name in OWN
@@ -87,9 +87,8 @@ class Setup:
         prompt = fields["max_prompt_length"] or PROMPT
         context = prompt + _completion(fields)
         zero, offload = _read_sharding(accelerate)
-        if fields["use_peft"] and fields["lora_target_modules"] != ["all-linear"]:
-            require("lora_target_modules", fields["lora_target_modules"], "all-linear")
         if fields["use_peft"]:
+            require("lora_target_modules", fields["lora_target_modules"], ["all-linear"])
             require("lora_modules_to_save", fields["lora_modules_to_save"], None)
             require("lora_target_parameters", fields["lora_target_parameters"], None)
         require("optim", getattr(fields["optim"], "value", fields["optim"]), "adamw_torch", "adamw_torch_fused")

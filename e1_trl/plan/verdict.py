@@ -57,11 +57,10 @@ def free_space(folder: Path) -> tuple[int, Path]:
 
 def lack_of_disk(taken: Memory, output: Path) -> str:
     """Say how much more disk a run needs than is free, with a remedy; empty if it fits."""
-    found = [*output.glob("checkpoint-*")]  # of a run that is resumed
-    whole = [each for each in found if (each / "trainer_state.json").exists()]  # which is written last
-    needed = max(0, taken.setup.checkpoints - len(whole)) * taken.checkpoint + taken.model
-    broken = [file for each in found if each not in whole for file in each.rglob("*")]  # which is written again
-    free = free_space(output)[0] + sum(file.stat().st_size for file in broken)
+    # Checkpoints of a run that is resumed count among the planned ones; one that is not whole is written again.
+    written = sum(file.stat().st_size for file in output.glob("checkpoint-*/**/*"))
+    needed = max(taken.model, taken.disk - written)
+    free, _ = free_space(output)
     if needed <= free:
         return ""
     return (

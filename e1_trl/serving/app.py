@@ -188,7 +188,7 @@ def make_parser() -> CommandParser:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str]) -> None:
     """Serve until SIGINT or SIGTERM; raise a `UserError` where model, server, budget or address are unusable."""
     arguments = make_parser().read(ServeArguments, argv)
     handler = logging.StreamHandler()

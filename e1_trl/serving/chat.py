@@ -120,10 +120,10 @@ def make_parser() -> CommandParser:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str]) -> None:
     """Chat until the input ends."""
     console = Console(emoji=False)  # `:x:` is the model's
-    words = list(sys.argv[1:] if argv is None else argv)
+    words = list(argv)
     own = words.index("--") if "--" in words else len(words)
     arguments = make_parser().read(ModelArguments, words[:own])
     with ExitStack() as stack:

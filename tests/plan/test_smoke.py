@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,11 +103,8 @@ def test_a_verdict_is_on_what_was_logged(check: Check, right: bool | None, measu
     assert check.right is right and measured in check.measured, check
 
 
-def hour_of(
-    folder: Path, *words: str, accelerate_config: str | None = None, processes: int | None = None, **more: Any
-) -> Hour:
-    launch = Launch.read(str(RECIPE), accelerate_config, processes, words)
-    return Hour(launch, folder=folder, **{"cards": [], "limit": 1.0, "largest_gap": 0.01, **more})
+def hour_of(folder: Path, *words: str, limit: float = 1.0) -> Hour:
+    return Hour(Launch.read(str(RECIPE), None, None, words), [], folder, limit, largest_gap=0.01)
 
 
 def test_the_recipe_is_trained_as_it_is_but_for_the_given_fields(tmp_path: Path) -> None:
@@ -119,23 +116,22 @@ def test_the_recipe_is_trained_as_it_is_but_for_the_given_fields(tmp_path: Path)
     assert line[line.index("--config_file") + 1] == str(ROOT / "accelerate_configs" / "zero2.yaml")
     assert line[line.index("--num_processes") + 1] == "8"
     given = ["--gradient_accumulation_steps", "32", "--reward_funcs", "[accuracy, own.f]", "--exclude", ""]
-    hour = hour_of(tmp_path, *given, accelerate_config="zero3", processes=1)
-    words = " ".join(hour.line("base", max_steps=2))
-    assert "--gradient_accumulation_steps 32 --reward_funcs accuracy own.f --exclude  --max_steps 2" in words
+    given += ["--chat_template_kwargs", '{"enable_thinking": true}', "--metric_for_best_model", "eval_loss"]
+    hour = replace(hour_of(tmp_path), launch=Launch.read(str(RECIPE), "zero3", 1, given))
+    line = hour.line("base", max_steps=2)
+    said = "--gradient_accumulation_steps 32 --reward_funcs accuracy own.f --exclude  --chat_template_kwargs "
+    assert f'{said}{{"enable_thinking": true}} --metric_for_best_model  --max_steps 2' in " ".join(line)
     assert (hour.setup.gpus, hour.setup.zero, hour.setup.steps) == (1, 3, 2)
 
 
-def test_what_a_recipe_adds_to_its_fields_does_not_end_a_run(tmp_path: Path) -> None:
-    own = ["--metric_for_best_model", "eval_loss", "--chat_template_kwargs", '{"enable_thinking": true}']
-    line = hour_of(tmp_path, *own).line("base")
-    assert line[line.index("--chat_template_kwargs") + 1] == '{"enable_thinking": true}'
-    assert line[line.index("--metric_for_best_model") + 1] == "" and line[line.index("--save_total_limit") + 1] == "4"
-
-
+@dataclass(frozen=True)
 class Recorded(Hour):
     """An hour whose runs have been recorded: their weights move, and nothing is started."""
 
+    lines: dict[str, list[str]] = field(default_factory=dict)
+
     def run(self, name: str, line: Sequence[str], output: Path, stop: Path | None = None) -> Run:
+        self.lines[name] = [*line]
         for value, folder in enumerate((output / "checkpoint-2", output)):
             folder.mkdir(parents=True, exist_ok=True)
             save_file({"a": torch.full((1,), float(value))}, folder / "model.safetensors")
@@ -144,20 +140,13 @@ class Recorded(Hour):
 
 @pytest.mark.parametrize("recipe", [file.stem for file in sorted((ROOT / "recipes").glob("*.yaml"))])
 def test_every_recipe_is_evaluated_and_gets_an_adapter_with_values_that_are_taken(recipe: str, tmp_path: Path) -> None:
-    lines: dict[str, list[str]] = {}
-
-    class Asked(Recorded):
-        def run(self, name: str, line: Sequence[str], output: Path, stop: Path | None = None) -> Run:
-            lines[name] = [*line]
-            return super().run(name, line, output, stop)
-
-    hour = Asked(Launch.read(recipe, None, None, []), folder=tmp_path, cards=[], limit=1.0, largest_gap=0.01)
+    hour = Recorded(Launch.read(recipe, None, None, []), [], tmp_path, limit=1.0, largest_gap=0.01)
     for part in ("lora", "evaluation"):
         list(hour.checks(part))
-    if line := lines.get("evaluation"):
+    if line := hour.lines.get("evaluation"):
         budgets = line[line.index("--budgets") + 1 : line.index("--max_model_length")]
         assert len({Budget.parse(each) for each in budgets}) == 2
-    if line := lines.get("lora"):
+    if line := hour.lines.get("lora"):
         batch = int(line[line.index("--generation_batch_size") + 1])
         assert batch % hour.launch.fields["num_generations"] == batch % hour.setup.batch == 0
 

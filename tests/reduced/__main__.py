@@ -7,9 +7,9 @@ docs/recipes.md explains the runs. A published row is made again only if its rec
 substitution has changed.
 """
 
-import argparse
 import json
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from importlib.metadata import packages_distributions, version
@@ -31,8 +31,6 @@ RESULTS = ROOT / "docs" / "results" / "recipes.json"
 DOCUMENT = RESULTS.with_suffix(".md")
 RUNS = Path("runs/reduced")
 LIBRARIES = ("accelerate", "deepspeed", "torch", "transformers", "trl", "vllm")
-
-
 Row = dict[str, Any]  # the record of a case that ran to its end, as `make_row` makes it
 
 
@@ -95,15 +93,12 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def main(argv: list[str] | None = None) -> None:
+def main() -> None:
     """Run the missing cases, and publish each row as soon as it is made."""
-    parser = argparse.ArgumentParser(prog="python -m tests.reduced", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("recipes", nargs="*", metavar="RECIPE", help="names of GPU recipes (default: all)")
-    arguments = parser.parse_args(argv)
     failed = []
     made = Provenance.here([])  # before hours in which the checkout may change
     around_section(DOCUMENT, "rows")
-    wanted = cases(arguments.recipes)
+    wanted = cases(sys.argv[1:])
     rows = read()
     for case in missing(rows, wanted):
         print(f"==> {case}", flush=True)

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -130,23 +129,8 @@ BODIES = {
 }
 
 
-@dataclass(frozen=True)
-class Client:
-    """A client: the module or package that must be installed, and its program."""
-
-    name: str
-    needs: str
-    program: str
-    node: bool = False
-
-
-CLIENTS = (
-    Client("openai-python", "openai", OPENAI),
-    Client("LangChain", "langchain_openai", LANGCHAIN),
-    Client("LiteLLM", "litellm", LITELLM),
-    Client("openai-agents", "agents", AGENTS),
-    Client("AI SDK", "ai", AI_SDK, node=True),
-)
+# Programs by the module that must be installed.
+CLIENTS = {"openai": OPENAI, "langchain_openai": LANGCHAIN, "litellm": LITELLM, "agents": AGENTS}
 
 
 def skip(name: str) -> NoReturn:
@@ -171,15 +155,12 @@ def find_python(module: str) -> str:
     skip(module)
 
 
-def try_client(client: Client, url: str, folder: Path) -> None:
-    """Run a client's program."""
-    if not client.node:
-        run([find_python(client.needs), "-c", client.program, url, QUESTION], folder)
-        return
-    if shutil.which("node") is None or not (FOLDER / "node_modules" / client.needs).exists():
-        skip(client.needs)
+def try_ai_sdk(url: str, folder: Path) -> None:
+    """Run the program of the AI SDK, beside its packages."""
+    if shutil.which("node") is None or not (FOLDER / "node_modules" / "ai").exists():
+        skip("ai")
     program = FOLDER / "program.mjs"
-    program.write_text(client.program)
+    program.write_text(AI_SDK)
     run(["node", program, url, QUESTION], FOLDER)
 
 

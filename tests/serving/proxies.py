@@ -56,10 +56,10 @@ def events(text: str) -> list[dict[str, Any]]:
     return list(map(json.loads, told))
 
 
-def send(url: str, body: bytes, length: int) -> socket.socket:
-    """Open a connection, and begin a request with a body of `length` bytes."""
+def send(url: str, body: bytes) -> socket.socket:
+    """Open a connection, and send a request."""
     host, port = url.removeprefix("http://").removesuffix("/v1").split(":")
     client = socket.create_connection((host, int(port)))
     head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    client.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode() + body)
+    client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
     return client

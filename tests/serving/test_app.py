@@ -28,7 +28,6 @@ from e1_trl.evaluation.prepare import prepare
 from e1_trl.ports import free_port
 from e1_trl.serving import app, chat
 
-BUDGET = ["--budget", "8+8"]
 MODELS = [{"id": "base", "max_model_len": SERVED_CONTEXT}, {"id": "nano", "parent": "base"}]  # an adapter
 MODELS += [{"id": "other"}]
 ASKED: dict[str, Any] = {"model": "nano", "messages": conversation("a secret")}
@@ -68,38 +67,35 @@ NOWHERE = "http://127.0.0.1:9/v1"
 REMEDY = "start a server there, such as `vllm serve MODEL --reasoning-config '{.*}'`, or name another address"
 
 
+AT_NOWHERE = f"--upstream {NOWHERE} --budget 8+8"
+NANO = "--upstream STUB --served_model_name nano"
+
+
+def words_of(options: str, stub: ServerStub) -> list[str]:
+    return options.replace("STUB", stub.url).split()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--upstream", NOWHERE, *BUDGET], f"no answer from {NOWHERE}: Cannot connect .*; {REMEDY}"),
-        (["--upstream", "http://no-such-host.invalid:8000/v1", *BUDGET], rf": Cannot connect .*; {REMEDY}"),
-        (["--upstream", NOWHERE], "has no budget.json; name a budget"),
-        (BUDGET, "--upstream must be given"),
-        (["--upstream", "127.0.0.1:9/v1", *BUDGET], "it must be a string, such as http://host:8000/v1"),
-        (
-            ["--upstream", "STUB", *BUDGET],
-            f"STUB serves base, nano, other, not '{BASE}'; set served_model_name to one of",
-        ),
-        (["--upstream", "STUB", "--served_model_name", "other", *BUDGET], "context, max_model_len None"),
-        (
-            ["--upstream", "STUB", "--served_model_name", "nano", "--budget", "900+8"],
-            "does not fit the server's context",
-        ),
-        (["--upstream", NOWHERE, *BUDGET, "--sampling", "[]"], "it must be a JSON object"),
-        (["--upstream", NOWHERE, *BUDGET, "--max_budget", "8"], "budget '8' must read"),
-        (["--upstream", NOWHERE, *BUDGET, "--efforts", "low:8+8"], "budget 'low:8[+]8': 'low:8' is neither"),
-        (
-            ["--upstream", "STUB", "--served_model_name", "nano", *BUDGET, "--max_budget", "4+8"],
-            "the budget is 8[+]8; at most 4[+]8 is allowed",
-        ),
+        (AT_NOWHERE, f"no answer from {NOWHERE}: Cannot connect .*; {REMEDY}"),
+        ("--upstream http://no-such-host.invalid:8000/v1 --budget 8+8", rf": Cannot connect .*; {REMEDY}"),
+        (f"--upstream {NOWHERE}", "has no budget.json; name a budget"),
+        ("--budget 8+8", "--upstream must be given"),
+        ("--upstream STUB --budget 8+8", f"STUB serves base, nano, other, not '{BASE}'; set served_model_name to one"),
+        ("--upstream STUB --served_model_name other --budget 8+8", "context, max_model_len None"),
+        (f"{NANO} --budget 900+8", "does not fit the server's context"),
+        (f"{AT_NOWHERE} --sampling []", "it must be a JSON object"),
+        (f"{AT_NOWHERE} --max_budget 8", "budget '8' must read"),
+        (f"{AT_NOWHERE} --efforts low:8+8", "budget 'low:8[+]8': 'low:8' is neither"),
+        (f"{NANO} --budget 8+8 --max_budget 4+8", "the budget is 8[+]8; at most 4[+]8 is allowed"),
     ],
 )
 def test_what_cannot_be_served_is_one_line(
-    options: list[str], said: str, stub: ServerStub, caplog: pytest.LogCaptureFixture
+    options: str, said: str, stub: ServerStub, caplog: pytest.LogCaptureFixture
 ) -> None:
-    options = [stub.url if each == "STUB" else each for each in options]
     with pytest.raises(SystemExit) as error:
-        cli.main(["serve", "--model", str(BASE), "--port", "1", *options])
+        cli.main(["serve", "--model", str(BASE), "--port", "1", *words_of(options, stub)])
     assert re.search(said.replace("STUB", stub.url), str(error.value)) and "\n" not in str(error.value)
     gc.collect()  # connections that were left open are reported then
     assert not caplog.records
@@ -126,7 +122,7 @@ def test_a_server_that_keeps_no_budget_is_one_line(
 
 
 def test_an_address_that_is_in_use_is_named(stub: ServerStub) -> None:
-    line = ["--model", str(BASE), "--served_model_name", "nano", *BUDGET, "--upstream", stub.url]
+    line = ["--model", str(BASE), *words_of(f"{NANO} --budget 8+8", stub)]
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(
@@ -148,8 +144,8 @@ def test_a_chat_that_cannot_start_a_server_is_refused_before_it_tries(monkeypatc
 @pytest.mark.slow
 def test_a_proxy_says_where_it_listens_and_stops_on_a_signal(stub: ServerStub) -> None:
     port = str(free_port())
-    line = [sys.executable, "-m", "e1_trl.cli", "serve", "--model", str(BASE), "--served_model_name", "nano", *BUDGET]
-    line += ["--upstream", stub.url, "--port", port]
+    line = [sys.executable, "-m", "e1_trl.cli", "serve", "--model", str(BASE), "--port", port]
+    line += words_of(f"{NANO} --budget 8+8", stub)
     with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as proxy:
         assert proxy.stderr is not None
         address = next(line.split()[-2] for line in proxy.stderr if "Running on" in line)
@@ -198,7 +194,7 @@ def test_an_answer_says_how_it_was_made_and_ends_at_a_stop_text(stub: ServerStub
     told = events(done.text) if stream else [whole]
     choices = [choice for each in told for choice in each["choices"]]
     deltas = [choice.get("delta", choice.get("message")) for choice in choices]
-    assert "".join(delta.get("content") or "" for delta in deltas) == "1"
+    assert "".join(delta.get("content") or "" for delta in deltas) == "1" and deltas[0]["role"] == "assistant"
     for name in ("reasoning", "reasoning_content"):
         assert "".join(delta.get(name) or "" for delta in deltas) == "e"
     assert choices[-1]["finish_reason"] == "stop" and choices[-1]["stop_reason"] == "2"
@@ -240,16 +236,6 @@ def test_an_answer_that_opens_no_thinking_is_a_solution_from_its_first_token(stu
     assert cut["finish_reason"] == "length" and cut["thinking_end"] == parsed["thinking_end"] == "none"
     assert stopped["message"]["content"] == "\nP" and stopped["finish_reason"] == "stop"
     assert text["text"] == "\nPQ" and text["thinking_end"] == "none"
-
-
-def test_several_prompts_without_a_thinking_budget_have_the_least_that_is_left(stub: ServerStub, url: str) -> None:
-    asked = {"model": "nano@unlimited+32", "prompt": [[27, 4], [27, 27, 4]]}
-    least = SERVED_CONTEXT - 3 - 33
-    spent = [{"index": each, "text": "e", "token_ids": [20] * (least - each)} for each in (0, 1)]
-    stub.respond = lambda body: [*spent, *({**each, "token_ids": [5], "finish_reason": "stop"} for each in spent)]
-    done = httpx.post(f"{url}/completions", json=asked, timeout=60).json()
-    assert asked_of(stub)[0]["thinking_token_budget"] == least
-    assert [choice["thinking_end"] for choice in done["choices"]] == ["forced", "closed"]
 
 
 CALL = [{"index": 0, "function": {"name": "f", "arguments": '{"a": 1'}}]
@@ -368,7 +354,8 @@ def test_what_is_refused_has_its_status_and_says_why(stub: ServerStub) -> None:
         refused(404, "'other' is not served", path="/models/other", method="GET")
         assert client.get("/models/nano@8+8").json()["id"] == "nano@8+8"
         assert client.post("/chat/completions", json={**body, "reasoning_effort": "high"}).json()["budget"] == "128+32"
-        assert "nano@128+32" in [each["id"] for each in client.get("/models").json()["data"]]
+        names = {each["id"] for each in client.get("/models").json()["data"]}
+        assert names == {"nano", *(f"nano@{thinking}+32" for thinking in (0, 16, 64, 128))}
         stub.tokens = [2] * (SERVED_CONTEXT - 8)
         refused(400, "does not fit the context", json=body)
         refused(400, "the prompt has 1000000 tokens, and the", path="/completions", json={"prompt": [4] * 10**6})

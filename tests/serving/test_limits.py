@@ -41,27 +41,28 @@ def limits_of(
 
 
 @pytest.mark.parametrize(
-    ("prompt", "budget", "more", "thinking", "tokens"),
+    ("prompts", "budget", "more", "thinking", "tokens"),
     [
-        ([2, 4], "8+6", {}, 8, 15),
-        ([2, 4, 27, 27], "8+6", {}, 10, 15),  # vLLM counts those of the prompt
-        ([2, 4, 5, 3, 4], "8+6", {}, 8, 15),
-        ([2, 3], "8+6", {}, 7, 15),  # the model opens it, within its budget
-        ([2, 4, 5], "8+6", {}, None, 6),
-        ([2, 4], "unlimited+6", {}, 64 - 2 - 7, 64 - 2),
-        ([2, 4], "8+unlimited", {}, 8, 64 - 2),
-        ([2, 4], "8+6", {"total": 10}, 8, 10),
-        ([2, 4], "8+6", {"excess": 2}, 6, 15),  # what vLLM lets a thinking have beyond its budget is kept back
-        ([2, 4], "2+6", {"excess": 2}, 0, 7),
-        ([2, 3], "1+6", {"marker": LONG}, 0, 3 + 7),  # the opener takes none of the solution
-        ([2, 3], "3+6", {"marker": LONG}, 0, 3 + 7),
-        ([2, 3], "8+6", {"marker": LONG}, 5, 8 + 7),
+        ([[2, 4]], "8+6", {}, 8, 15),
+        ([[2, 4, 27, 27]], "8+6", {}, 10, 15),  # vLLM counts those of the prompt
+        ([[2, 4, 5, 3, 4]], "8+6", {}, 8, 15),
+        ([[2, 3]], "8+6", {}, 7, 15),  # the model opens it, within its budget
+        ([[2, 4, 5]], "8+6", {}, None, 6),
+        ([[2, 4]], "unlimited+6", {}, 64 - 2 - 7, 64 - 2),
+        ([[2, 4], [3, 2, 4]], "unlimited+6", {}, 64 - 3 - 7, 64 - 3),  # the least that is left
+        ([[2, 4]], "8+unlimited", {}, 8, 64 - 2),
+        ([[2, 4]], "8+6", {"total": 10}, 8, 10),
+        ([[2, 4]], "8+6", {"excess": 2}, 6, 15),  # what vLLM lets a thinking have beyond its budget is kept back
+        ([[2, 4]], "2+6", {"excess": 2}, 0, 7),
+        ([[2, 3]], "1+6", {"marker": LONG}, 0, 3 + 7),  # the opener takes none of the solution
+        ([[2, 3]], "3+6", {"marker": LONG}, 0, 3 + 7),
+        ([[2, 3]], "8+6", {"marker": LONG}, 5, 8 + 7),
     ],
 )
 def test_budgets_become_limits_of_one_request(
-    prompt: list[int], budget: str, more: dict[str, Any], thinking: int | None, tokens: int
+    prompts: list[list[int]], budget: str, more: dict[str, Any], thinking: int | None, tokens: int
 ) -> None:
-    fields = limits_of([prompt], budget, **more).fields
+    fields = limits_of(prompts, budget, **more).fields
     assert (fields.get("thinking_token_budget"), fields["max_tokens"]) == (thinking, tokens)
 
 
@@ -72,17 +73,13 @@ def test_presets_are_a_models_budget_without_its_total_and_the_sampling_that_is_
     assert (presets.default, presets.sampling) == (Budget(8, 6), {"repetition_penalty": 1.2})
 
 
-def test_a_prompt_that_opens_nothing_and_may_not_think_is_closed() -> None:
+def test_a_prompt_that_opens_nothing_and_may_not_think_is_closed_and_no_other() -> None:
     found = limits_of([PLAIN, PLAIN], "0+8")
     closed = [*PLAIN, *MARKER.empty_ids]
     assert (found.state, found.fields) == (PromptState.CLOSED, {"prompt": [closed, closed], "max_tokens": 8})
     assert found.prompts == (len(closed), len(closed))
-    assert "prompt" not in limits_of([PLAIN], "4+8").fields
-
-
-@pytest.mark.parametrize("prompt", [OPENED, BEGUN])
-def test_other_prompts_stay_as_they_are(prompt: list[int]) -> None:
-    assert "prompt" not in limits_of([prompt], "0+8").fields
+    for prompt, budget in ((PLAIN, "4+8"), (OPENED, "0+8"), (BEGUN, "0+8")):
+        assert "prompt" not in limits_of([prompt], budget).fields
 
 
 @pytest.mark.parametrize("prompts", [[PLAIN, OPENED], [OPENED, PLAIN], [[27, 4, 27], [27, 4]]])

@@ -17,18 +17,16 @@ from e1_trl.serving.request import ParsedRequest
 from e1_trl.serving.response import Choice, hold_back, join
 
 OPENER = (4,)
-MARKERS = (((5,), (5,)), ((6, 7), (6, 7)), ((6, 7), (8, 6, 7, 9)), ((5,), (5, 9, 9)))
 EOS = 1
-
-
-def marker_of(ids: tuple[int, ...], forced: tuple[int, ...]) -> Marker:
-    place = next(n for n in range(len(forced)) if forced[n : n + len(ids)] == ids)
-    openers = {"opener": "<o>", "opener_ids": OPENER, "empty_ids": OPENER + forced}
-    return Marker("m", ids, forced, place + len(ids), **openers, decode=decode)
 
 
 def decode(ids: Sequence[int], **_: Any) -> str:
     return "".join({3: "\n", 4: "<o>"}.get(token, "x") for token in ids)
+
+
+# A marker's ids, the forced ones, and the number of these that close the thinking.
+FORCED = [((5,), (5,), 1), ((6, 7), (6, 7), 2), ((6, 7), (8, 6, 7, 9), 3), ((5,), (5, 9, 9), 1)]
+MARKERS = [Marker("m", ids, forced, close, "<o>", OPENER, OPENER + forced, decode) for ids, forced, close in FORCED]
 
 
 def graded(count: Choice) -> list[int]:
@@ -55,9 +53,8 @@ def sampled(tokens: Iterator[int], most: int, close: tuple[int, ...] | None) -> 
     st.lists(st.integers(1, 4), min_size=30, max_size=30),
 )
 def test_tokens_are_counted_as_a_rollout_counts_them(
-    texts: tuple[Any, Any], thinking: int, solution: int, tokens: list[int], sizes: list[int]
+    marker: Marker, thinking: int, solution: int, tokens: list[int], sizes: list[int]
 ) -> None:
-    marker = marker_of(*texts)
     source = iter(tokens)
     rollout = Rollout([*OPENER], Budget(thinking, solution), ThinkingClose(marker, 99))
     while (request := rollout.request) is not None:
@@ -96,9 +93,8 @@ def test_tokens_are_counted_as_a_rollout_counts_them(
 def test_a_thinking_is_counted_from_where_it_is_opened_to_where_it_is_closed(
     state: str, thinking: int, forced: tuple[int, ...], ids: list[int], expected: tuple[Any, ...]
 ) -> None:
-    marker = marker_of(*MARKERS[1 if 6 in forced else 0])
     asked = ParsedRequest(Budget(thinking, 3), None, {})
-    count = Choice(Limits(PromptState(state), thinking, forced, {}), marker, asked)
+    count = Choice(Limits(PromptState(state), thinking, forced, {}), MARKERS[1 if 6 in forced else 0], asked)
     count.add(ids)
     if expected[0] is not None:
         count.finish("stop")
