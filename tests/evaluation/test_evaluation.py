@@ -18,7 +18,7 @@ from e1_trl.engines.local import LocalEngine
 from e1_trl.errors import UserError, one_line
 from e1_trl.evaluation import evaluate as evaluation
 from e1_trl.evaluation.arguments import parse
-from e1_trl.evaluation.prepare import Prepared, prepare
+from e1_trl.evaluation.prepare import prepare
 from e1_trl.report import samples
 from e1_trl.report.samples import FACTS
 from e1_trl.rollout import Segment
@@ -38,7 +38,7 @@ def evaluate(llm: LLM, nano_data: Path) -> Evaluate:
     """Evaluations to their end in this process: on one engine for all, `sampling` as it is or ended by something."""
 
     def run(output: Path, *more: object, sampling: bool = True, error: BaseException | None = None) -> None:
-        work = prepared(nano_data, output, *more)
+        work = prepare(parse(options(nano_data, output, *more)))
 
         def start(close: ThinkingClose, stored: int) -> LocalEngine:
             assert sampling, "an engine was started for nothing"
@@ -67,10 +67,6 @@ class Ends:
             return further
 
         self.engine.serve(requests, followed, stepped)
-
-
-def prepared(data: Path, output: Path, *more: object) -> Prepared:
-    return prepare(parse(options(data, output, *more)))
 
 
 def rows(output: Path) -> list[dict[str, Any]]:
