@@ -144,7 +144,7 @@ def test_arguments_of_the_template_the_sampling_and_the_engine_reach_it(prepared
     words += ["--trust_remote_code", "true", "--engine_args", '{"block_size": 64}']
     plain = prepared(*words)
     more = prepared(*words, "--chat_template_kwargs", '{"thinking": true}')
-    ids, longer = (work.plan.problems[0].prompts[""] for work in (plain, more))
+    ids, longer = (work.plan.problems[0].prompts("") for work in (plain, more))
     assert longer == [*ids, *AutoTokenizer.from_pretrained(BASE).encode("a=1;")]
     assert plain.facts != more.facts
     assert (conditions(plain).top_k, conditions(plain).min_p) == (20, 0.1)
@@ -200,7 +200,7 @@ def test_an_answer_without_a_budget_takes_the_authors_length_or_the_context_aske
     words = ("--model", model, *AT, "--methods", "separate", "unconstrained", "l1_max", "--max_problems", 8)
     long = prepared(*words)
     problems = long.plan.problems[:8]
-    prompts = [problem.prompts[request] for problem in problems for request in ("", "Think for maximum 16 tokens.")]
+    prompts = [problem.prompts(request) for problem in problems for request in ("", "Think for maximum 16 tokens.")]
     assert len({len(ids) for ids in prompts}) > 1, "prompts of different lengths have answers as long"
     for problem in problems:
         lengths = {"unconstrained unlimited": 32_768, "l1_max 16+16": 32_768, "separate 16+16": 33}
@@ -280,7 +280,7 @@ def test_the_context_of_a_server_is_that_of_the_evaluation(
         work = asked(server.url)
         assert work.plan.close.context == work.plan.setting.close.context == conditions(work).context == 512
         assert work.alike["model"] == "m" and asked(server.url, "--name", "other").alike["model"] == "other"
-        longest = max(len(problem.prompts[""]) for problem in work.plan.problems)
+        longest = max(len(problem.prompts("")) for problem in work.plan.problems)
         assert caplog.messages[-1] == (
             "256 answers by each method at each budget, of at most so many tokens: separate 33, truncation 32, "
             f"s1 34, no_thinking 18, unconstrained {512 - longest} (unconstrained has no budget; --methods can leave "
