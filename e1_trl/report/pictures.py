@@ -49,35 +49,31 @@ def models_of(rows: Sequence[Row]) -> list[str]:
 def over_budget(panels: Mapping[str, Sequence[Row]]) -> Figure:
     """Plot the accuracy of the method `separate` over the thinking budget; a dotted line shows unconstrained accuracy.
 
-    Each group of rows has a panel under its title, and each model a line.
+    Each group of rows has a panel under its title, and in it a line per model and solution budget. Budgets of 0 and
+    unlimited ones have no place on the axis.
     """
     size = ALONE if len(panels) == 1 else (PANEL[0] * len(panels), PANEL[1])
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axis, (title, rows) in zip(axes, panels.items(), strict=True):
-        _draw_over_budget(axis, rows)
+        bounded = [row for row in rows if row.thinking_budget and row.method in (REFERENCE, MIXED)]
+        for i, model in enumerate(models_of(rows)):
+            _draw([row for row in bounded if row.model == model], axis, i, lambda row: row.thinking_budget or 0)
+            for row in rows:
+                if row.model == model and row.method == UNCONSTRAINED:
+                    axis.axhline(row.accuracy, color=f"C{i}", linestyle=":")
+        if any(row.method == UNCONSTRAINED for row in rows):
+            axis.plot([], [], ":", color="gray", label=UNCONSTRAINED)
+        ticks = sorted({row.thinking_budget or 0 for row in bounded})
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(ticks, [str(tick) for tick in ticks])
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.set_xlabel("thinking budget (tokens)")
+        axis.legend(fontsize="x-small")
         axis.set_title(plain(title))
     axes[0].set_ylabel("accuracy")
     axes[0].set_ylim(bottom=0)  # panels share the axis; last, as this fixes its upper end
     return figure
-
-
-def _draw_over_budget(axis: Axes, rows: Sequence[Row]) -> None:
-    """Draw a line per model and solution budget; budgets of 0 and unlimited ones have no place on the axis."""
-    bounded = [row for row in rows if row.thinking_budget and row.method in (REFERENCE, MIXED)]
-    for i, model in enumerate(models_of(rows)):
-        _draw([row for row in bounded if row.model == model], axis, i, lambda row: row.thinking_budget or 0)
-        for row in rows:
-            if row.model == model and row.method == UNCONSTRAINED:
-                axis.axhline(row.accuracy, color=f"C{i}", linestyle=":")
-    if any(row.method == UNCONSTRAINED for row in rows):
-        axis.plot([], [], ":", color="gray", label=UNCONSTRAINED)
-    ticks = sorted({row.thinking_budget or 0 for row in bounded})
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(ticks, [str(tick) for tick in ticks])
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.set_xlabel("thinking budget (tokens)")
-    axis.legend(fontsize="x-small")
 
 
 def over_tokens(rows: Sequence[Row]) -> Figure:
