@@ -22,8 +22,8 @@ function drawGrid() {
     });
   }
   visible = data.items.map((_, index) => index).filter((index) => models().some((model) => {
-    const given = cells.map((cell) => cell.index).filter((cell) => answerTo(data.items[index], model, cell));
-    return FILTERS[place.filter][1](data.items[index], model, given);
+    const given = cells.map((cell) => ({ ...answerTo(data.items[index], model, cell.index), cell }));
+    return FILTERS[place.filter][1](given.filter((answer) => answer.end), data.items[index]);
   }));
   at("count").textContent = `${visible.length} of ${data.items.length}`;
   for (const index of visible) {

@@ -94,23 +94,21 @@ const columns = () =>
     .sort((one, other) => (one.thinking ?? Infinity) - (other.thinking ?? Infinity) || one.solution - other.solution);
 const models = () => data.models.map((_, index) => index).filter((i) => !place.model || data.models[i] === place.model);
 const answerTo = (item, model, cell) => item.models[model].answers[cell];
-const isRight = (item, model, cell) => answerTo(item, model, cell)?.final_outcome === "correct";
-const forced = (item, model, cell) => answerTo(item, model, cell).end === "forced";
-const escapes = (answer) => answer.end === "forced" && (answer.truncated || answer.closes_again);
+const isRight = (answer) => answer.final_outcome === "correct";
+const isForced = (answer) => answer.end === "forced";
+const comparable = (cell, later) => cell.solution === later.solution || !later.solution;
 
-const comparable = (one, other) => data.cells[one].solution === data.cells[other].solution || !data.cells[other].solution;
-
-/* Each filter looks at one model's answers to an item, in the order of their budgets. */
+/* Each filter looks at one model's answers to an item, in the order of their budgets, each with its `cell`. */
 const FILTERS = {
   all: ["all problems", () => true],
-  forced: ["right only when forced", (item, m, cells) => cells.some((c) => isRight(item, m, c) && forced(item, m, c)) &&
-    !cells.some((c) => isRight(item, m, c) && !forced(item, m, c))],
-  never: ["wrong at every budget", (item, m, cells) => cells.length && !cells.some((c) => isRight(item, m, c))],
-  lost: ["right at a budget, wrong at a larger one", (item, m, cells) => cells.some((c, i) => isRight(item, m, c) &&
-    cells.slice(i + 1).some((later) => comparable(c, later) && !isRight(item, m, later)))],
-  escapes: ["a forced solution is truncated, or closes again", (item, m, cells) => cells.some((c) => escapes(answerTo(item, m, c)))],
-  differ: ["models differ", (item, m, cells) => cells.some((c) => data.models.some((_, other) =>
-    answerTo(item, other, c) && isRight(item, other, c) !== isRight(item, m, c)))],
+  forced: ["right only when forced", (given) => given.some(isRight) && given.filter(isRight).every(isForced)],
+  never: ["wrong at every budget", (given) => given.length && !given.some(isRight)],
+  lost: ["right at a budget, wrong at a larger one", (given) => given.some((answer, i) => isRight(answer) &&
+    given.slice(i + 1).some((later) => comparable(answer.cell, later.cell) && !isRight(later)))],
+  escapes: ["a forced solution is truncated, or closes again", (given) => given.some((answer) => isForced(answer) &&
+    (answer.truncated || answer.closes_again))],
+  differ: ["models differ", (given, item) => given.some((answer) => item.models.some(({ answers }) =>
+    answers[answer.cell.index] && isRight(answers[answer.cell.index]) !== isRight(answer)))],
 };
 
 const offered = () => Object.keys(FILTERS).filter((key) => key !== "differ" || data.models.length > 1);
