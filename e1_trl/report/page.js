@@ -82,7 +82,7 @@ function drawProblem() {
   const name = `${cell.method} ${cell.budget}`;
   at("budget").setAttribute("aria-valuetext", name);
   at("budget-name").textContent = name;
-  const asked = models().map((model) => answerTo(item, model, place.cell)).find((answer) => answer);
+  const asked = models().map((model) => answerTo(item, model, place.cell)).find(Boolean);
   at("question").replaceChildren();
   writeClipped(at("question"), item.questions[asked?.question ?? 0]);
   at("accepted").replaceChildren();
@@ -119,12 +119,10 @@ function drawAnswer(model, own) {
   thought.tabIndex = 0;
   thought.setAttribute("aria-label", `Thought of ${model}`);
   const [text, length] = answer.own === null ? own.thought : [answer.own, answer.length];
-  const cut = Math.min(answer.length, text.length);
-  write(thought, text.slice(0, cut));
-  if (answer.length > text.length) write(thought, ` … ${answer.length - text.length} characters more`, "strange");
+  writeClipped(thought, [text.slice(0, answer.length), answer.length]);
   if (answer.close) write(thought, `‖${answer.close}‖`, "close");
-  if (cut < text.length) {
-    write(thought, text.slice(cut), "beyond");
+  if (answer.length < text.length) {
+    write(thought, text.slice(answer.length), "beyond");
     thought.lastChild.setAttribute("role", "deletion");
   }
   const left = length - Math.max(answer.length, text.length);
@@ -164,7 +162,7 @@ function show(redraw) {
     const alike = columns().find((cell) => cell.budget === before.budget || cell.thinking === before.thinking);
     place.cell = (alike ?? columns()[0]).index;
   }
-  for (const [id, key] of [["method", place.method], ["filter", place.filter], ["model", place.model]]) at(id).value = key;
+  for (const id of ["method", "filter", "model"]) at(id).value = place[id];
   if (redraw) drawGrid();
   mark();
   drawProblem();
@@ -206,7 +204,7 @@ if (data.items.length) {
     });
   }
   const given = data.items.flatMap((item) => item.models.flatMap((own) => own.answers.map((answer) => answer?.final_outcome)));
-  at("legend").textContent = [...new Set(["correct", "wrong", ...given])].filter((name) => name).map((name) => `${symbol(name)} ${words(name)}`).join("  ");
+  at("legend").textContent = [...new Set(["correct", "wrong", ...given])].filter(Boolean).map((name) => `${symbol(name)} ${words(name)}`).join("  ");
   at("budget").addEventListener("input", () => {
     place.cell = columns()[at("budget").value].index;
     show(false);
