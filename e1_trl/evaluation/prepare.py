@@ -256,11 +256,9 @@ def _describe(
     marker = setting.close.marker
     conditions = {
         **arguments.shared_with(Conditions),
+        **compared,  # but for the marker, which is a text here
         "options": arguments.shared_with(MethodOptions),
-        "dataset": compared["dataset"],
-        "vocabulary": compared["vocabulary"],
         "problems": len(problems),
-        "prompts": compared["prompts"],
         "local": arguments.benchmark not in BENCHMARKS or arguments.local_benchmarks is not None,
         "chat_template": digest(str(tokenizer.chat_template)),
         "chat_template_kwargs": json_object("chat_template_kwargs", arguments.chat_template_kwargs),
