@@ -46,9 +46,7 @@ def test_a_folder_is_named_after_model_revision_and_problems_or_by_the_command()
     assert parse([*NEEDED, "--output", "here"]).folder == Path("here")
 
 
-def test_a_model_is_named_with_its_revision_and_a_folder_as_it_was_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_is_named_with_its_revision_or_as_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("E1@home").mkdir()
     assert list(map(Model.parse, ("a/E1@step-200", "a/E1"))) == [Model("a/E1", "step-200"), Model("a/E1")]

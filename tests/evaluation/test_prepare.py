@@ -153,9 +153,7 @@ def test_another_logit_bias_in_one_folder_is_refused(prepared: Prepare, tmp_path
     assert conditions(plain).unlike(conditions(banned)) == ("logit_bias",)
 
 
-def test_a_benchmark_of_the_paper_is_asked_and_sampled_as_in_the_paper_and_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_benchmark_of_the_paper_is_sampled_as_in_the_paper(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "aime2024.jsonl").write_text(json.dumps({"problem": "a=1;a?", "answer": "1"}) + "\n")
     words = ["--model", str(BASE), "--benchmark", "aime2024", "--local_benchmarks", str(tmp_path), *AT]
 
@@ -180,9 +178,7 @@ def endless(plan: SamplingPlan, problem: Problem) -> dict[str, int]:
     return {str(cell): len(completion.token_ids) for cell, completion in tree.completions.items()}
 
 
-def test_an_answer_without_a_budget_takes_the_authors_length_or_the_context_asked_for(
-    prepared: Prepare, model: Path
-) -> None:
+def test_an_answer_without_a_budget_takes_the_authors_length_or_a_context_asked(prepared: Prepare, model: Path) -> None:
     config = json.loads((BASE / "config.json").read_text())
     (model / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 131_072}))
     words = ("--model", model, *AT, "--methods", "separate", "unconstrained", "l1_max", "--max_problems", 8)

@@ -203,9 +203,7 @@ def test_prompts_that_closed_the_thinking_are_answered_by_each_method(
     assert longest["truncation"] == 16 and longest["unconstrained"] > 16
 
 
-def test_another_models_thinking_is_not_put_after_a_prompt_that_closed_it(
-    run: Run, dated: Path, tmp_path: Path
-) -> None:
+def test_no_other_models_thinking_is_put_after_a_prompt_that_closed_it(run: Run, dated: Path, tmp_path: Path) -> None:
     words = ["--model", dated, "--max_model_length", "128"]
     assert run(tmp_path / "thinker", *words, "--methods", "separate") > 0
     (dated / "chat_template.jinja").write_text(DATED.replace("<think>", "<think></think>"))

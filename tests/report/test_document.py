@@ -187,9 +187,7 @@ def test_what_cannot_be_published_is_one_line_and_changes_nothing(
     assert prose.read_text() == PROSE and not (tmp_path / "x").exists()
 
 
-def test_grading_anew_changes_the_stored_answers_within_the_time_that_they_had(
-    evaluations: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_regrading_changes_answers_within_their_limit(evaluations: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path(evaluations[0])
     own = replace(CONDITIONS, grading_time_limit=9.0).as_text()
     samples.write(samples.read(folder).assign(solution=r"\boxed{0}", outcome="wrong", conditions=own), folder)
