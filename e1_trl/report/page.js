@@ -66,8 +66,7 @@ function reveal(row) {
   const box = at("grid-box");
   const above = row.offsetTop - at("grid").tHead.offsetHeight;
   const below = row.offsetTop + row.offsetHeight - box.clientHeight;
-  if (box.scrollTop > above) box.scrollTop = above;
-  if (box.scrollTop < below) box.scrollTop = below;
+  box.scrollTop = Math.max(below, Math.min(above, box.scrollTop));
 }
 
 function drawProblem() {
@@ -193,10 +192,10 @@ function budget(by) {
 }
 
 if (data.items.length) {
-  for (const method of methods) option(at("method"), method, method);
-  for (const key of offered()) option(at("filter"), FILTERS[key][0], key);
-  option(at("model"), data.models.length > 1 ? data.models.join(" | ") : data.models[0], "");
-  if (data.models.length > 1) for (const model of data.models) option(at("model"), model, model);
+  for (const method of methods) at("method").add(new Option(method, method));
+  for (const key of offered()) at("filter").add(new Option(FILTERS[key][0], key));
+  at("model").add(new Option(data.models.join(" | "), ""));
+  if (data.models.length > 1) for (const model of data.models) at("model").add(new Option(model, model));
   for (const id of ["method", "filter", "model"]) {
     at(id).addEventListener("change", () => {
       place[id] = at(id).value;

@@ -10,20 +10,17 @@ const words = (name) => (name === "correct" ? "right" : name.replaceAll("_", " "
 
 /* Texts of models go into text nodes only. Invisible characters, and those that turn text around, are shown by name. */
 const STRANGE =
-  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\ud800-\udfff\u{e0000}-\u{e007f}]/gu;
+  /([\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\ud800-\udfff\u{e0000}-\u{e007f}])/u;
 function write(element, text, kind) {
   const part = element.appendChild(document.createElement("span"));
   part.className = kind ?? "";
-  let end = 0;
-  const plain = text.replaceAll("\r\n", "\n");
-  for (const found of plain.matchAll(STRANGE)) {
-    part.append(plain.slice(end, found.index));
+  const pieces = text.replaceAll("\r\n", "\n").split(STRANGE); // every second one is such a character
+  pieces.forEach((piece, i) => {
+    if (i % 2 === 0) return part.append(piece);
     const named = part.appendChild(document.createElement("span"));
     named.className = "strange";
-    named.textContent = `⟨U+${found[0].codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
-    end = found.index + found[0].length;
-  }
-  part.append(plain.slice(end));
+    named.textContent = `⟨U+${piece.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
+  });
 }
 
 function writeClipped(element, [text, length]) {
@@ -42,7 +39,7 @@ async function inflate(base64) {
   if (!window.DecompressionStream) throw new Error("This browser cannot unpack the texts (DecompressionStream).");
   const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
-  return JSON.parse(await new Response(stream).text());
+  return new Response(stream).json();
 }
 
 /* Tables: a click on the name of a column sorts by it. */
@@ -113,10 +110,6 @@ const FILTERS = {
 
 const offered = () => Object.keys(FILTERS).filter((key) => key !== "differ" || data.models.length > 1);
 
-function option(select, text, key) {
-  const element = make("option", select, text);
-  element.value = key;
-}
 function title(item) {
   return `${item.problem}${data.samples ? `/${item.sample}` : ""}`;
 }
