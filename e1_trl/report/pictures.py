@@ -11,7 +11,6 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
 from e1_trl.atomic import write_atomically
 from e1_trl.report.rows import MIXED, REFERENCE, Row, by_solution
@@ -67,7 +66,7 @@ def over_budget(panels: Mapping[str, Sequence[Row]]) -> Figure:
         ticks = sorted({row.thinking_budget or 0 for row in bounded})
         axis.set_xscale("log", base=2)
         axis.set_xticks(ticks, [str(tick) for tick in ticks])
-        axis.xaxis.set_minor_locator(NullLocator())
+        axis.minorticks_off()
         axis.set_xlabel("thinking budget (tokens)")
         axis.legend(fontsize="x-small")
         axis.set_title(plain(title))
