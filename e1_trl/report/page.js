@@ -73,7 +73,7 @@ function drawProblem() {
   const item = data.items[place.item];
   const cells = columns();
   const cell = data.cells[place.cell];
-  at("problem-title").replaceChildren();
+  for (const id of ["problem-title", "question", "accepted", "models"]) at(id).replaceChildren();
   write(at("problem-title"), `Problem ${title(item)} `);
   write(at("problem-title"), item.id ?? "", "dim");
   at("budget").max = cells.length - 1;
@@ -82,11 +82,8 @@ function drawProblem() {
   at("budget").setAttribute("aria-valuetext", name);
   at("budget-name").textContent = name;
   const asked = models().map((model) => answerTo(item, model, place.cell)).find(Boolean);
-  at("question").replaceChildren();
   writeClipped(at("question"), item.questions[asked?.question ?? 0]);
-  at("accepted").replaceChildren();
   write(at("accepted"), item.accepted.length ? `Accepted: ${item.accepted.join(" or ")}` : "");
-  at("models").replaceChildren();
   for (const model of models()) drawAnswer(data.models[model], item.models[model]);
   const thoughts = [...at("models").querySelectorAll(".thought")];
   for (const thought of thoughts) {
