@@ -11,14 +11,10 @@ function drawGrid() {
   make("td", top);
   make("td", under);
   for (const model of models()) {
-    const group = make("th", top, data.models[model], "first");
-    group.colSpan = cells.length;
-    group.scope = "colgroup";
+    make("th", top, data.models[model], "first", { colSpan: cells.length, scope: "colgroup" });
     cells.forEach((cell, i) => {
       const name = cell.method === NO_METHOD ? "∞" : several ? cell.budget : (cell.thinking ?? cell.budget);
-      const column = make("th", under, name, i ? "" : "first");
-      column.title = `${cell.method} ${cell.budget}`;
-      column.scope = "col";
+      make("th", under, name, i ? "" : "first", { title: `${cell.method} ${cell.budget}`, scope: "col" });
     });
   }
   visible = data.items.map((_, index) => index).filter((index) => models().some((model) => {
@@ -30,15 +26,13 @@ function drawGrid() {
     const item = data.items[index];
     const row = make("tr", body);
     row.dataset.item = index;
-    make("th", row, title(item)).scope = "row";
+    make("th", row, title(item), "", { scope: "row" });
     for (const model of models()) {
       cells.forEach((cell, i) => {
         const box = make("td", row, undefined, i ? "" : "first");
         const found = answerTo(item, model, cell.index)?.final_outcome;
         if (!found) return;
-        const button = make("button", box, symbol(found), shade(found));
-        button.type = "button";
-        button.tabIndex = -1;
+        const button = make("button", box, symbol(found), shade(found), { type: "button", tabIndex: -1 });
         Object.assign(button.dataset, { item: index, cell: cell.index, model });
         button.setAttribute("aria-label", `${title(item)}, ${data.models[model]}, ${cell.budget}: ${words(found)}`);
       });
@@ -111,8 +105,7 @@ function drawAnswer(model, own) {
   const facts = [`${answer.thinking} tokens of thinking, ${end}`, `${answer.spent} of solution${answer.truncated ? ", truncated" : ""}`];
   if (answer.read !== null) facts.push(`read: ${answer.read}`);
   make("p", panel, facts.join(" · "), "facts");
-  const thought = make("pre", panel, undefined, "thought");
-  thought.tabIndex = 0;
+  const thought = make("pre", panel, undefined, "thought", { tabIndex: 0 });
   thought.setAttribute("aria-label", `Thought of ${model}`);
   const [text, length] = answer.own === null ? own.thought : [answer.own, answer.length];
   writeClipped(thought, [text.slice(0, answer.length), answer.length]);
@@ -123,8 +116,7 @@ function drawAnswer(model, own) {
   }
   const left = length - Math.max(answer.length, text.length);
   if (left > 0) write(thought, ` … ${left} characters more`, "strange");
-  const solution = make("pre", panel, undefined, "solution");
-  solution.tabIndex = 0;
+  const solution = make("pre", panel, undefined, "solution", { tabIndex: 0 });
   solution.setAttribute("aria-label", `Solution of ${model}`);
   writeClipped(solution, own.solutions[answer.solution]);
   const stopped = thought.querySelector(".close, .beyond");
@@ -237,8 +229,7 @@ function drawStep() {
   at("rollouts").replaceChildren();
   for (const rollout of rollouts) {
     make("p", at("rollouts"), rollout.facts, "facts");
-    const text = make("pre", at("rollouts"));
-    text.tabIndex = 0;
+    const text = make("pre", at("rollouts"), undefined, "", { tabIndex: 0 });
     text.setAttribute("aria-label", `Rollout: ${rollout.facts}`);
     write(text, `${rollout.prompt}\n\n`, "beyond");
     write(text, rollout.thinking);

@@ -28,11 +28,11 @@ function writeClipped(element, [text, length]) {
   if (length > text.length) write(element, ` … ${length - text.length} characters more`, "strange");
 }
 
-function make(tag, parent, text, kind) {
+function make(tag, parent, text, kind, properties) {
   const element = parent.appendChild(document.createElement(tag));
   if (text !== undefined) write(element, String(text));
   if (kind) element.className = kind;
-  return element;
+  return Object.assign(element, properties);
 }
 
 async function inflate(base64) {
