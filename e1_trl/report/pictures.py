@@ -67,9 +67,8 @@ def over_budget(panels: Mapping[str, Sequence[Row]]) -> Figure:
         axis.set_xscale("log", base=2)
         axis.set_xticks(ticks, [str(tick) for tick in ticks])
         axis.minorticks_off()
-        axis.set_xlabel("thinking budget (tokens)")
+        axis.set(title=plain(title), xlabel="thinking budget (tokens)")
         axis.legend(fontsize="x-small")
-        axis.set_title(plain(title))
     axes[0].set_ylabel("accuracy")
     axes[0].set_ylim(bottom=0)  # panels share the axis; last, as this fixes its upper end
     return figure
@@ -112,8 +111,7 @@ def _draw(rows: Sequence[Row], axis: Axes, model: int, x_of: Callable[[Row], flo
         line = sorted(part, key=x_of)
         x = [x_of(row) for row in line]
         accuracies = [row.accuracy for row in line]
-        low = [row.ci_low for row in line]
-        high = [row.ci_high for row in line]
+        interval = ([row.ci_low for row in line], [row.ci_high for row in line])
         if pale:
             axis.plot(x, accuracies, "-", color=color, alpha=0.25, zorder=1)
         else:
@@ -121,9 +119,9 @@ def _draw(rows: Sequence[Row], axis: Axes, model: int, x_of: Callable[[Row], flo
             style = f"{MARKERS[model % len(MARKERS)]}{STYLES[i % len(STYLES)]}"
             axis.plot(x, accuracies, style, color=color, label=plain(name), markersize=4)
             if len(line) == 1:
-                axis.vlines(x, low, high, color=color, alpha=0.4)
+                axis.vlines(x, *interval, color=color, alpha=0.4)
             else:
-                axis.fill_between(x, low, high, color=color, alpha=0.15)
+                axis.fill_between(x, *interval, color=color, alpha=0.15)
 
 
 def allocation(rows: Sequence[Row]) -> Figure:
