@@ -78,7 +78,7 @@ def main() -> None:
     marker = engine.engine.marker
     setting = Setting(ThinkingClose(marker, CONTEXT), marker, marker.ids, MethodOptions(s1_waits=0), tokenizer.decode)
     prompts = [tokenizer.encode(f"a={i % 10};b={i // 10};a?<think>") for i in range(PROBLEMS)]
-    problems = [Problem(i, None, [], ["0"], {"": ids}) for i, ids in enumerate(prompts)]
+    problems = [Problem(i, None, [], ["0"], {"": ids}.__getitem__) for i, ids in enumerate(prompts)]
     goals = [Goal(Cell("separate", Budget(thinking, SOLUTION)), PROBLEMS, 1) for thinking in THINKING]
     shared = SamplingPlan(problems, goals, setting, independent=False, thinking={})
     separate = [replace(shared, goals=[goal]) for goal in goals]

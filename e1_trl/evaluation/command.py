@@ -34,7 +34,7 @@ def show(prepared: "Prepared") -> None:
     with prepared.grader as grader:
         trials = Trials.run(prepared.rows.select(asked), kind, grader)
     setting = plan.setting
-    prompt = describe_prompt(setting.decode, plan.problems[0].prompts[""], setting.close.marker, kind)
+    prompt = describe_prompt(setting.decode, plan.problems[0].prompts(""), setting.close.marker, kind)
     print("\n".join([*prompt, *trials.describe()]), flush=True)
     trials.check()
 

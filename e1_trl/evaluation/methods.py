@@ -116,11 +116,9 @@ def _answers_at_once(completion: Completion, question: Question, setting: Settin
     return bool(marker.opener) and not is_open and marker.opener.strip() not in text
 
 
-def _solve(
-    tree: Tree[Cell], prompt_ids: list[int], thinking: Segment, budget: Budget, close: ThinkingClose
-) -> Coroutine[Completion]:
+def _solve(tree: Tree[Cell], question: Question, setting: Setting, thinking: Segment) -> Coroutine[Completion]:
     """Answer after a given thinking, and after the forced close if that thinking was stopped by its length."""
-    rollout = Rollout(prompt_ids, budget, close)
+    rollout = Rollout(question.prompt_ids, question.budget, setting.close)
     if rollout.request is not None and rollout.request.stop_at_marker:  # a budget of 0 is forced at once
         rollout.receive(thinking)
     return (yield from tree.drive(rollout))
@@ -154,7 +152,7 @@ def s1(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[Comp
             break
         more = yield from tree.sample([*prompt_ids, *waited], Phase.THINKING, limit - len(waited))
         thinking = Segment([*waited, *more.token_ids], more.stop)
-    return (yield from _solve(tree, prompt_ids, thinking, question.budget, setting.close))
+    return (yield from _solve(tree, question, setting, thinking))
 
 
 def _marker_start(token_ids: Sequence[int], setting: Setting) -> int:
@@ -182,7 +180,7 @@ def mixed(tree: Tree[Cell], question: Question, setting: Setting) -> Coroutine[C
     limit = question.budget.thinking_limit(len(prompt_ids), setting.close)
     whole = len(given.token_ids) <= limit
     thinking = Segment(given.token_ids[:limit], given.stop if whole else Stop.LENGTH)
-    return (yield from _solve(tree, prompt_ids, thinking, question.budget, setting.close))
+    return (yield from _solve(tree, question, setting, thinking))
 
 
 def _bounded_solution(budget: Budget) -> Budget | None:

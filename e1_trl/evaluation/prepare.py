@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
-from functools import partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,13 +71,13 @@ def prepare(arguments: EvaluationArguments) -> Prepared:
     day = _find_day(arguments, tokenizer)
     benchmark, rows, problems, data = _load_problems(arguments, tokenizer, day)
     plan = _make_plan(arguments, setting, problems, cells)
-    if lost := explain_loss(tokenizer, problems[0].prompt, problems[0].prompts[""]):
+    if lost := explain_loss(tokenizer, problems[0].prompt, problems[0].prompts("")):
         logger.warning("%s; --instruction replaces the text after each problem", lost)
     told = json_object("chat_template_kwargs", arguments.chat_template_kwargs)
     if unthinking := explain_unthinking(tokenizer, setting.close.marker, problems[0].prompt, told):
         logger.warning("the model may only answer: %s", unthinking)
     vocabulary = digest(json.dumps(sorted(tokenizer.get_vocab().items())))
-    prompts = digest(json.dumps([problem.prompts[""] for problem in problems]))
+    prompts = digest(json.dumps([problem.prompts("") for problem in problems]))
     marker = setting.close.marker
     compared = {"dataset": data, "vocabulary": vocabulary, "marker": list(marker.ids), "prompts": prompts}
     thinking = None
@@ -174,18 +174,6 @@ def _load_tokenizer(
     return tokenizer, Setting(**setting)
 
 
-class Prompts(dict[str, list[int]]):
-    """Prompts of one problem as token ids, by the text that a method adds; each is tokenized when first needed."""
-
-    def __init__(self, prompt: Prompt, tokenize: Callable[[Prompt], list[int]]):
-        self._prompt = prompt
-        self._tokenize = tokenize
-
-    def __missing__(self, request: str) -> list[int]:
-        self[request] = self._tokenize(compose(self._prompt, request))
-        return self[request]
-
-
 def _find_day(arguments: EvaluationArguments, tokenizer: "PreTrainedTokenizerBase") -> str | None:
     """Return the day on which the evaluation began, if the chat template puts it into prompts."""
     if "strftime_now" not in str(tokenizer.chat_template):
@@ -214,15 +202,12 @@ def _load_problems(
     template = json_object("chat_template_kwargs", arguments.chat_template_kwargs)
     # Templates call `strftime_now` for today's date; an evaluation that resumes on another day keeps its prompts.
     dated = {} if day is None else {"strftime_now": date.fromisoformat(day).strftime}
-    prompt_ids = partial(tokenize, tokenizer, chat_template_kwargs={**template, **dated})
+
+    def prompts_of(prompt: Prompt) -> Callable[[str], list[int]]:
+        return cache(lambda request: tokenize(tokenizer, compose(prompt, request), {**template, **dated}))
+
     problems = [
-        Problem(
-            index=index,
-            problem_id=key,
-            prompt=row["prompt"],
-            answers=row["answers"],
-            prompts=Prompts(row["prompt"], prompt_ids),
-        )
+        Problem(index, key, row["prompt"], row["answers"], prompts_of(row["prompt"]))
         for index, (key, row) in enumerate(zip(names, read, strict=True))
     ]
     return "-".join(filter(None, (name, *part))), rows, problems, f"{name}: {digest(json.dumps(read.to_dict()))}"
@@ -234,13 +219,13 @@ def _make_plan(
     """Plan the goals that the command names, and say how many tokens an answer by each method may take."""
     count = min(arguments.max_problems or len(problems), len(problems))
     goals = [Goal(cell, count, arguments.samples or 1) for cell in cells]
-    short = [each for each in problems if not 0 < arguments.max_prompt_length < len(each.prompts[""])]
+    short = [each for each in problems if not 0 < arguments.max_prompt_length < len(each.prompts(""))]
     if not any(problem.index < count for problem in short):
         raise UserError(f"the first {count} prompts are all longer than max_prompt_length")
     told = next((cell.method for cell in cells if cell.request and isinstance(short[0].prompt, str)), None)
-    if told and setting.close.marker.state_of(short[0].prompts[""]) is not PromptState.NOTHING:
+    if told and setting.close.marker.state_of(short[0].prompts("")) is not PromptState.NOTHING:
         raise UserError(f"{told} asks for a length behind a problem, but the prompts are texts in which thinking began")
-    closed = sum(setting.close.marker.state_of(each.prompts[""]) is PromptState.CLOSED for each in short)
+    closed = sum(setting.close.marker.state_of(each.prompts("")) is PromptState.CLOSED for each in short)
     if closed:
         logger.warning("%d of %d prompts have closed the thinking: the model only answers", *(closed, len(short)))
     if long := len(problems) - len(short):
@@ -271,11 +256,9 @@ def _describe(
     marker = setting.close.marker
     conditions = {
         **arguments.shared_with(Conditions),
+        **compared,  # but for the marker, which is a text here
         "options": arguments.shared_with(MethodOptions),
-        "dataset": compared["dataset"],
-        "vocabulary": compared["vocabulary"],
         "problems": len(problems),
-        "prompts": compared["prompts"],
         "local": arguments.benchmark not in BENCHMARKS or arguments.local_benchmarks is not None,
         "chat_template": digest(str(tokenizer.chat_template)),
         "chat_template_kwargs": json_object("chat_template_kwargs", arguments.chat_template_kwargs),

@@ -1,6 +1,6 @@
 """All samples of one evaluation: a tree for each sample of each problem. Knows no engine and no file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from e1_trl.budget import ThinkingClose
@@ -31,7 +31,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Problem:
-    """Problem with its prompts, as token ids, by the text that a method adds (`Cell.request`).
+    """Problem; `prompts` maps the text that a method adds to it (`Cell.request`) to the prompt's token ids.
 
     `problem_id` is the problem's name in a benchmark of programs, or its `key`.
     """
@@ -40,7 +40,7 @@ class Problem:
     problem_id: str | None
     prompt: Prompt
     answers: list[str]
-    prompts: Mapping[str, list[int]]
+    prompts: Callable[[str], list[int]]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class SamplingPlan:
         for cell in self.cells(problem, sample):
             thinking = self.thinking.get((problem.index, sample)) if cell.method == MIXED else None
             method = cell.record
-            prompt_ids = problem.prompts[cell.request]
+            prompt_ids = problem.prompts(cell.request)
             context = method.context(len(prompt_ids), cell.budget, setting)
             own = replace(setting, close=replace(setting.close, context=context))
             tree.start(cell, method.complete(tree, Question(prompt_ids, cell.budget, thinking), own))
@@ -94,5 +94,5 @@ class SamplingPlan:
 
     def _longest_prompt(self, goal: Goal) -> int:
         request = goal.cell.request
-        prompts = (len(problem.prompts[request]) for problem in self.problems if problem.index < goal.problems)
+        prompts = (len(problem.prompts(request)) for problem in self.problems if problem.index < goal.problems)
         return max(prompts, default=0)

@@ -87,13 +87,10 @@ class Store:
 
     def add(self, segments: Iterable[StoredSegment]) -> None:
         """Store all segments or none; a continued one replaces its shorter version. A kill loses none after that."""
-        columns = "problem, sample, branch, start, before, stop, token_ids"  # older folders have one more
-        rows = [
-            (*(one.problem, one.sample, one.branch, one.start, one.before, one.stop.name), array("i", one.token_ids))
-            for one in segments
-        ]
+        query = "INSERT OR REPLACE INTO legs VALUES (:problem, :sample, :branch, :start, :before, :stop, :token_ids)"
+        rows = [{**vars(one), "stop": one.stop.name, "token_ids": array("i", one.token_ids)} for one in segments]
         with self._database:
-            self._database.executemany(f"INSERT OR REPLACE INTO legs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            self._database.executemany(query, rows)
 
     def segments(self, problem: int, sample: int) -> list[StoredSegment]:
         query = "SELECT branch, start, before, token_ids, stop FROM legs WHERE problem = ? AND sample = ?"
@@ -151,8 +148,6 @@ def _compare(folder: Path, ours: Mapping[str, Any]) -> None:
     """Check that the samples in the folder, if any, were sampled with these facts."""
     if not (theirs := read_facts(folder)):
         return
-    if "versions" in theirs:  # only of packages that affect the samples now
-        theirs["versions"] = {name: theirs["versions"].get(name) for name in ours.get("versions", {})}
     for name in {**ours, **theirs}:  # the format first
         if theirs.get(name) != ours.get(name):
             raise StoreError(

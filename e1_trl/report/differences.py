@@ -39,7 +39,7 @@ class Difference:
     difference: float
     ci_low: float
     ci_high: float
-    unlike: tuple[str, ...] = ()
+    unlike: tuple[str, ...]
 
     @property
     def budget(self) -> Budget:

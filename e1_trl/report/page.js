@@ -11,34 +11,28 @@ function drawGrid() {
   make("td", top);
   make("td", under);
   for (const model of models()) {
-    const group = make("th", top, data.models[model], "first");
-    group.colSpan = cells.length;
-    group.scope = "colgroup";
+    make("th", top, data.models[model], "first", { colSpan: cells.length, scope: "colgroup" });
     cells.forEach((cell, i) => {
       const name = cell.method === NO_METHOD ? "∞" : several ? cell.budget : (cell.thinking ?? cell.budget);
-      const column = make("th", under, name, i ? "" : "first");
-      column.title = `${cell.method} ${cell.budget}`;
-      column.scope = "col";
+      make("th", under, name, i ? "" : "first", { title: `${cell.method} ${cell.budget}`, scope: "col" });
     });
   }
   visible = data.items.map((_, index) => index).filter((index) => models().some((model) => {
-    const given = cells.map((cell) => cell.index).filter((cell) => answerTo(data.items[index], model, cell));
-    return FILTERS[place.filter][1](data.items[index], model, given);
+    const given = cells.map((cell) => ({ ...answerTo(data.items[index], model, cell.index), cell }));
+    return FILTERS[place.filter][1](given.filter((answer) => answer.end), data.items[index]);
   }));
   at("count").textContent = `${visible.length} of ${data.items.length}`;
   for (const index of visible) {
     const item = data.items[index];
     const row = make("tr", body);
     row.dataset.item = index;
-    make("th", row, title(item)).scope = "row";
+    make("th", row, title(item), "", { scope: "row" });
     for (const model of models()) {
       cells.forEach((cell, i) => {
         const box = make("td", row, undefined, i ? "" : "first");
         const found = answerTo(item, model, cell.index)?.final_outcome;
         if (!found) return;
-        const button = make("button", box, symbol(found), shade(found));
-        button.type = "button";
-        button.tabIndex = -1;
+        const button = make("button", box, symbol(found), shade(found), { type: "button", tabIndex: -1 });
         Object.assign(button.dataset, { item: index, cell: cell.index, model });
         button.setAttribute("aria-label", `${title(item)}, ${data.models[model]}, ${cell.budget}: ${words(found)}`);
       });
@@ -66,15 +60,14 @@ function reveal(row) {
   const box = at("grid-box");
   const above = row.offsetTop - at("grid").tHead.offsetHeight;
   const below = row.offsetTop + row.offsetHeight - box.clientHeight;
-  if (box.scrollTop > above) box.scrollTop = above;
-  if (box.scrollTop < below) box.scrollTop = below;
+  box.scrollTop = Math.max(below, Math.min(above, box.scrollTop));
 }
 
 function drawProblem() {
   const item = data.items[place.item];
   const cells = columns();
   const cell = data.cells[place.cell];
-  at("problem-title").replaceChildren();
+  for (const id of ["problem-title", "question", "accepted", "models"]) at(id).replaceChildren();
   write(at("problem-title"), `Problem ${title(item)} `);
   write(at("problem-title"), item.id ?? "", "dim");
   at("budget").max = cells.length - 1;
@@ -82,12 +75,9 @@ function drawProblem() {
   const name = `${cell.method} ${cell.budget}`;
   at("budget").setAttribute("aria-valuetext", name);
   at("budget-name").textContent = name;
-  const asked = models().map((model) => answerTo(item, model, place.cell)).find((answer) => answer);
-  at("question").replaceChildren();
+  const asked = models().map((model) => answerTo(item, model, place.cell)).find(Boolean);
   writeClipped(at("question"), item.questions[asked?.question ?? 0]);
-  at("accepted").replaceChildren();
   write(at("accepted"), item.accepted.length ? `Accepted: ${item.accepted.join(" or ")}` : "");
-  at("models").replaceChildren();
   for (const model of models()) drawAnswer(data.models[model], item.models[model]);
   const thoughts = [...at("models").querySelectorAll(".thought")];
   for (const thought of thoughts) {
@@ -115,22 +105,18 @@ function drawAnswer(model, own) {
   const facts = [`${answer.thinking} tokens of thinking, ${end}`, `${answer.spent} of solution${answer.truncated ? ", truncated" : ""}`];
   if (answer.read !== null) facts.push(`read: ${answer.read}`);
   make("p", panel, facts.join(" · "), "facts");
-  const thought = make("pre", panel, undefined, "thought");
-  thought.tabIndex = 0;
+  const thought = make("pre", panel, undefined, "thought", { tabIndex: 0 });
   thought.setAttribute("aria-label", `Thought of ${model}`);
   const [text, length] = answer.own === null ? own.thought : [answer.own, answer.length];
-  const cut = Math.min(answer.length, text.length);
-  write(thought, text.slice(0, cut));
-  if (answer.length > text.length) write(thought, ` … ${answer.length - text.length} characters more`, "strange");
+  writeClipped(thought, [text.slice(0, answer.length), answer.length]);
   if (answer.close) write(thought, `‖${answer.close}‖`, "close");
-  if (cut < text.length) {
-    write(thought, text.slice(cut), "beyond");
+  if (answer.length < text.length) {
+    write(thought, text.slice(answer.length), "beyond");
     thought.lastChild.setAttribute("role", "deletion");
   }
   const left = length - Math.max(answer.length, text.length);
   if (left > 0) write(thought, ` … ${left} characters more`, "strange");
-  const solution = make("pre", panel, undefined, "solution");
-  solution.tabIndex = 0;
+  const solution = make("pre", panel, undefined, "solution", { tabIndex: 0 });
   solution.setAttribute("aria-label", `Solution of ${model}`);
   writeClipped(solution, own.solutions[answer.solution]);
   const stopped = thought.querySelector(".close, .beyond");
@@ -164,7 +150,7 @@ function show(redraw) {
     const alike = columns().find((cell) => cell.budget === before.budget || cell.thinking === before.thinking);
     place.cell = (alike ?? columns()[0]).index;
   }
-  for (const [id, key] of [["method", place.method], ["filter", place.filter], ["model", place.model]]) at(id).value = key;
+  for (const id of ["method", "filter", "model"]) at(id).value = place[id];
   if (redraw) drawGrid();
   mark();
   drawProblem();
@@ -195,10 +181,10 @@ function budget(by) {
 }
 
 if (data.items.length) {
-  for (const method of methods) option(at("method"), method, method);
-  for (const key of offered()) option(at("filter"), FILTERS[key][0], key);
-  option(at("model"), data.models.length > 1 ? data.models.join(" | ") : data.models[0], "");
-  if (data.models.length > 1) for (const model of data.models) option(at("model"), model, model);
+  for (const method of methods) at("method").add(new Option(method, method));
+  for (const key of offered()) at("filter").add(new Option(FILTERS[key][0], key));
+  at("model").add(new Option(data.models.join(" | "), ""));
+  if (data.models.length > 1) for (const model of data.models) at("model").add(new Option(model, model));
   for (const id of ["method", "filter", "model"]) {
     at(id).addEventListener("change", () => {
       place[id] = at(id).value;
@@ -206,7 +192,7 @@ if (data.items.length) {
     });
   }
   const given = data.items.flatMap((item) => item.models.flatMap((own) => own.answers.map((answer) => answer?.final_outcome)));
-  at("legend").textContent = [...new Set(["correct", "wrong", ...given])].filter((name) => name).map((name) => `${symbol(name)} ${words(name)}`).join("  ");
+  at("legend").textContent = [...new Set(["correct", "wrong", ...given])].filter(Boolean).map((name) => `${symbol(name)} ${words(name)}`).join("  ");
   at("budget").addEventListener("input", () => {
     place.cell = columns()[at("budget").value].index;
     show(false);
@@ -243,8 +229,7 @@ function drawStep() {
   at("rollouts").replaceChildren();
   for (const rollout of rollouts) {
     make("p", at("rollouts"), rollout.facts, "facts");
-    const text = make("pre", at("rollouts"));
-    text.tabIndex = 0;
+    const text = make("pre", at("rollouts"), undefined, "", { tabIndex: 0 });
     text.setAttribute("aria-label", `Rollout: ${rollout.facts}`);
     write(text, `${rollout.prompt}\n\n`, "beyond");
     write(text, rollout.thinking);

@@ -10,20 +10,17 @@ const words = (name) => (name === "correct" ? "right" : name.replaceAll("_", " "
 
 /* Texts of models go into text nodes only. Invisible characters, and those that turn text around, are shown by name. */
 const STRANGE =
-  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\ud800-\udfff\u{e0000}-\u{e007f}]/gu;
+  /([\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\ud800-\udfff\u{e0000}-\u{e007f}])/u;
 function write(element, text, kind) {
   const part = element.appendChild(document.createElement("span"));
   part.className = kind ?? "";
-  let end = 0;
-  const plain = text.replaceAll("\r\n", "\n");
-  for (const found of plain.matchAll(STRANGE)) {
-    part.append(plain.slice(end, found.index));
+  const pieces = text.replaceAll("\r\n", "\n").split(STRANGE); // every second one is such a character
+  pieces.forEach((piece, i) => {
+    if (i % 2 === 0) return part.append(piece);
     const named = part.appendChild(document.createElement("span"));
     named.className = "strange";
-    named.textContent = `⟨U+${found[0].codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
-    end = found.index + found[0].length;
-  }
-  part.append(plain.slice(end));
+    named.textContent = `⟨U+${piece.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
+  });
 }
 
 function writeClipped(element, [text, length]) {
@@ -31,18 +28,18 @@ function writeClipped(element, [text, length]) {
   if (length > text.length) write(element, ` … ${length - text.length} characters more`, "strange");
 }
 
-function make(tag, parent, text, kind) {
+function make(tag, parent, text, kind, properties) {
   const element = parent.appendChild(document.createElement(tag));
   if (text !== undefined) write(element, String(text));
   if (kind) element.className = kind;
-  return element;
+  return Object.assign(element, properties);
 }
 
 async function inflate(base64) {
   if (!window.DecompressionStream) throw new Error("This browser cannot unpack the texts (DecompressionStream).");
   const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
-  return JSON.parse(await new Response(stream).text());
+  return new Response(stream).json();
 }
 
 /* Tables: a click on the name of a column sorts by it. */
@@ -94,31 +91,25 @@ const columns = () =>
     .sort((one, other) => (one.thinking ?? Infinity) - (other.thinking ?? Infinity) || one.solution - other.solution);
 const models = () => data.models.map((_, index) => index).filter((i) => !place.model || data.models[i] === place.model);
 const answerTo = (item, model, cell) => item.models[model].answers[cell];
-const isRight = (item, model, cell) => answerTo(item, model, cell)?.final_outcome === "correct";
-const forced = (item, model, cell) => answerTo(item, model, cell).end === "forced";
-const escapes = (answer) => answer.end === "forced" && (answer.truncated || answer.closes_again);
+const isRight = (answer) => answer.final_outcome === "correct";
+const isForced = (answer) => answer.end === "forced";
+const comparable = (cell, later) => cell.solution === later.solution || !later.solution;
 
-const comparable = (one, other) => data.cells[one].solution === data.cells[other].solution || !data.cells[other].solution;
-
-/* Each filter looks at one model's answers to an item, in the order of their budgets. */
+/* Each filter looks at one model's answers to an item, in the order of their budgets, each with its `cell`. */
 const FILTERS = {
   all: ["all problems", () => true],
-  forced: ["right only when forced", (item, m, cells) => cells.some((c) => isRight(item, m, c) && forced(item, m, c)) &&
-    !cells.some((c) => isRight(item, m, c) && !forced(item, m, c))],
-  never: ["wrong at every budget", (item, m, cells) => cells.length && !cells.some((c) => isRight(item, m, c))],
-  lost: ["right at a budget, wrong at a larger one", (item, m, cells) => cells.some((c, i) => isRight(item, m, c) &&
-    cells.slice(i + 1).some((later) => comparable(c, later) && !isRight(item, m, later)))],
-  escapes: ["a forced solution is truncated, or closes again", (item, m, cells) => cells.some((c) => escapes(answerTo(item, m, c)))],
-  differ: ["models differ", (item, m, cells) => cells.some((c) => data.models.some((_, other) =>
-    answerTo(item, other, c) && isRight(item, other, c) !== isRight(item, m, c)))],
+  forced: ["right only when forced", (given) => given.some(isRight) && given.filter(isRight).every(isForced)],
+  never: ["wrong at every budget", (given) => given.length && !given.some(isRight)],
+  lost: ["right at a budget, wrong at a larger one", (given) => given.some((answer, i) => isRight(answer) &&
+    given.slice(i + 1).some((later) => comparable(answer.cell, later.cell) && !isRight(later)))],
+  escapes: ["a forced solution is truncated, or closes again", (given) => given.some((answer) => isForced(answer) &&
+    (answer.truncated || answer.closes_again))],
+  differ: ["models differ", (given, item) => given.some((answer) => item.models.some(({ answers }) =>
+    answers[answer.cell.index] && isRight(answers[answer.cell.index]) !== isRight(answer)))],
 };
 
 const offered = () => Object.keys(FILTERS).filter((key) => key !== "differ" || data.models.length > 1);
 
-function option(select, text, key) {
-  const element = make("option", select, text);
-  element.value = key;
-}
 function title(item) {
   return `${item.problem}${data.samples ? `/${item.sample}` : ""}`;
 }

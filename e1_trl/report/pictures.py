@@ -11,7 +11,6 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
 from e1_trl.atomic import write_atomically
 from e1_trl.report.rows import MIXED, REFERENCE, Row, by_solution
@@ -49,35 +48,30 @@ def models_of(rows: Sequence[Row]) -> list[str]:
 def over_budget(panels: Mapping[str, Sequence[Row]]) -> Figure:
     """Plot the accuracy of the method `separate` over the thinking budget; a dotted line shows unconstrained accuracy.
 
-    Each group of rows has a panel under its title, and each model a line.
+    Each group of rows has a panel under its title, and in it a line per model and solution budget. Budgets of 0 and
+    unlimited ones have no place on the axis.
     """
     size = ALONE if len(panels) == 1 else (PANEL[0] * len(panels), PANEL[1])
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axis, (title, rows) in zip(axes, panels.items(), strict=True):
-        _draw_over_budget(axis, rows)
-        axis.set_title(plain(title))
+        bounded = [row for row in rows if row.thinking_budget and row.method in (REFERENCE, MIXED)]
+        for i, model in enumerate(models_of(rows)):
+            _draw([row for row in bounded if row.model == model], axis, i, lambda row: row.thinking_budget or 0)
+            for row in rows:
+                if row.model == model and row.method == UNCONSTRAINED:
+                    axis.axhline(row.accuracy, color=f"C{i}", linestyle=":")
+        if any(row.method == UNCONSTRAINED for row in rows):
+            axis.plot([], [], ":", color="gray", label=UNCONSTRAINED)
+        ticks = sorted({row.thinking_budget or 0 for row in bounded})
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(ticks, [str(tick) for tick in ticks])
+        axis.minorticks_off()
+        axis.set(title=plain(title), xlabel="thinking budget (tokens)")
+        axis.legend(fontsize="x-small")
     axes[0].set_ylabel("accuracy")
     axes[0].set_ylim(bottom=0)  # panels share the axis; last, as this fixes its upper end
     return figure
-
-
-def _draw_over_budget(axis: Axes, rows: Sequence[Row]) -> None:
-    """Draw a line per model and solution budget; budgets of 0 and unlimited ones have no place on the axis."""
-    bounded = [row for row in rows if row.thinking_budget and row.method in (REFERENCE, MIXED)]
-    for i, model in enumerate(models_of(rows)):
-        _draw([row for row in bounded if row.model == model], axis, i, lambda row: row.thinking_budget or 0)
-        for row in rows:
-            if row.model == model and row.method == UNCONSTRAINED:
-                axis.axhline(row.accuracy, color=f"C{i}", linestyle=":")
-    if any(row.method == UNCONSTRAINED for row in rows):
-        axis.plot([], [], ":", color="gray", label=UNCONSTRAINED)
-    ticks = sorted({row.thinking_budget or 0 for row in bounded})
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(ticks, [str(tick) for tick in ticks])
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.set_xlabel("thinking budget (tokens)")
-    axis.legend(fontsize="x-small")
 
 
 def over_tokens(rows: Sequence[Row]) -> Figure:
@@ -117,8 +111,7 @@ def _draw(rows: Sequence[Row], axis: Axes, model: int, x_of: Callable[[Row], flo
         line = sorted(part, key=x_of)
         x = [x_of(row) for row in line]
         accuracies = [row.accuracy for row in line]
-        low = [row.ci_low for row in line]
-        high = [row.ci_high for row in line]
+        interval = ([row.ci_low for row in line], [row.ci_high for row in line])
         if pale:
             axis.plot(x, accuracies, "-", color=color, alpha=0.25, zorder=1)
         else:
@@ -126,9 +119,9 @@ def _draw(rows: Sequence[Row], axis: Axes, model: int, x_of: Callable[[Row], flo
             style = f"{MARKERS[model % len(MARKERS)]}{STYLES[i % len(STYLES)]}"
             axis.plot(x, accuracies, style, color=color, label=plain(name), markersize=4)
             if len(line) == 1:
-                axis.vlines(x, low, high, color=color, alpha=0.4)
+                axis.vlines(x, *interval, color=color, alpha=0.4)
             else:
-                axis.fill_between(x, low, high, color=color, alpha=0.15)
+                axis.fill_between(x, *interval, color=color, alpha=0.15)
 
 
 def allocation(rows: Sequence[Row]) -> Figure:

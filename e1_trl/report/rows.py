@@ -4,7 +4,7 @@ Numbers of one model at one budget, or over its budgets, are defined here alone.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -68,11 +68,11 @@ class Row(Point):
     seed: int
     commit: str
     graded_by: str
-    faults: dict[str, float] = field(default_factory=dict)
-    worked_in_box: float = 0.0
-    prompt_ratio: float = 0.0
-    none_ratio: float = 0.0
-    ungraded: float = 0.0
+    faults: dict[str, float]
+    worked_in_box: float
+    prompt_ratio: float
+    none_ratio: float
+    ungraded: float
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ class Line:
     ci_low: float
     ci_high: float
     fit: statistics.Fit | None
-    totals: tuple[int, int] | None = None  # smallest and largest total budget, in tokens; older reports lack it
-    solution_budget: int | None = None  # of all its rows, where several share one
-    unlike: tuple[str, ...] = ()  # conditions, and fields of `MADE_BY`, that differ among its rows
+    totals: tuple[int, int]  # smallest and largest total budget, in tokens
+    solution_budget: int | None  # of all its rows, where several share one
+    unlike: tuple[str, ...]  # conditions, and fields of `MADE_BY`, that differ among its rows
 
 
 @dataclass(frozen=True)

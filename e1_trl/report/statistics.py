@@ -9,11 +9,10 @@ at each extreme; tests/report/test_statistics.py says how often they hold. With 
 bootstrap's. The interval of a fit is that of a difference, of each problem's share in the slope.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import NormalDist
+from statistics import NormalDist, multimode
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,8 +81,7 @@ def maj_at_k(correct: Values, values: Sequence[Sequence[str | None]]) -> float:
     shares = []
     for row, given in zip(correct, values, strict=True):
         cast = zip(given, row, strict=True)
-        votes = Counter("" if right else f"={value}" for value, right in cast if right or value is not None)
-        top = [answer for answer, count in votes.items() if count == max(votes.values())]
+        top = multimode("" if right else f"={value}" for value, right in cast if right or value is not None)
         shares.append(top.count("") / len(top) if top else 0.0)
     return float(np.mean(shares))
 

@@ -162,7 +162,7 @@ def areas(found: Sequence[Line]) -> Table:
     if any(line.unlike for line in found):
         columns.append(("not alike", lambda line: ", ".join(line.unlike)))
     if len({line.totals for line in found}) > 1:
-        columns.insert(2, ("total budgets", lambda line: " to ".join(map(str, line.totals or ()))))
+        columns.insert(2, ("total budgets", lambda line: " to ".join(map(str, line.totals))))
     if len({(line.model, line.method) for line in found}) < len(found):
         columns.insert(2, ("solution budget", lambda line: str(line.solution_budget or "")))
     return _table("Over all budgets", OVER_ALL_BUDGETS, found, columns)

@@ -93,7 +93,7 @@ def plan(*budgets: Budget) -> SamplingPlan:
         options=MethodOptions(s1_waits=0),
         decode=lambda ids, **_: "".join(map(chr, ids)),
     )
-    problems = [Problem(i, None, [], ["0"], {"": PROMPT}) for i in range(PROBLEMS)]
+    problems = [Problem(i, None, [], ["0"], lambda request: PROMPT) for i in range(PROBLEMS)]
     cells = [Cell("separate", budget) for budget in budgets] + [Cell("unconstrained", Budget(None, None))]
     goals = [Goal(cell, PROBLEMS, SAMPLES) for cell in cells]
     return SamplingPlan(problems, goals, setting, independent=False, thinking={})

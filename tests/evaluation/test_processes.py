@@ -24,9 +24,7 @@ KILLS = 6
 @pytest.mark.distributed
 @pytest.mark.timeout(1500)
 @pytest.mark.slow
-def test_killed_at_random_moments_it_resumes_and_ends_the_same(
-    server: openai.OpenAI, nano_data: Path, tmp_path: Path
-) -> None:
+def test_killed_at_random_it_resumes_and_ends_the_same(server: openai.OpenAI, nano_data: Path, tmp_path: Path) -> None:
     """On a server, which outlives it."""
     served = ["--base_url", server.base_url, "--served_model_name", "nano", "--max_model_length", SERVED_CONTEXT]
     methods = ["--methods", "separate", "truncation", "s1", "no_thinking"]
@@ -64,9 +62,7 @@ def test_killed_at_random_moments_it_resumes_and_ends_the_same(
 @pytest.mark.skipif(torch.cuda.device_count() == 1, reason="two processes need two GPUs, or none")
 @pytest.mark.alone
 @pytest.mark.timeout(1200)
-def test_a_tensor_parallel_group_finds_what_one_process_does(
-    nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tensor_parallel_groups_find_the_same(nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     sampled = ["--budgets", "16+16", "--methods", "separate", "--max_problems", 48, "--temperature", 0]
     evaluated(nano_data, one, *sampled)

@@ -42,9 +42,7 @@ def evaluated(output: Path, *more: object) -> None:
 
 
 @pytest.mark.slow
-def test_programs_have_the_same_table_as_answers_and_are_graded_again_alike(
-    functions: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_programs_have_the_same_table_and_regrade_alike(functions: list[dict[str, Any]], tmp_path: Path) -> None:
     data = written(tmp_path / "data" / "test.jsonl", functions).parent
     problems = ["--dataset_name", data, "--grader", "programs", "--instruction", "", "--budgets", *BUDGETS]
     evaluated(tmp_path / "whole", *problems)

@@ -134,6 +134,19 @@ def test_answers_are_graded_again_where_a_machine_was_busy_and_by_another_grader
     assert set(samples.read(tmp_path)["graded_by"]) == {"newer"}
 
 
+def test_a_table_is_written_again_where_it_lacks_answers_or_more_problems_were_asked(run: Run, tmp_path: Path) -> None:
+    data, output = tmp_path / "problems.jsonl", tmp_path / "evaluation"
+    data.write_text("".join(json.dumps({"problem": "a=1;" * n + "a?", "answer": "1"}) + "\n" for n in (1, 300)))
+    words = ["--dataset_name", data, "--dataset_split", "train", "--methods", "separate", "--max_prompt_length", 100]
+    for problems in (1, 2):  # the second is too long
+        run(output, *words, "--max_problems", problems)
+        table = samples.read(output)
+        assert table["asked_problems"].tolist() == [problems] * 2
+    samples.write(table[:1], output)
+    assert run(output, *words, "--max_problems", 2) == 0
+    pd.testing.assert_frame_equal(samples.read(output), table)
+
+
 def test_a_marker_in_a_solution_closes_the_thinking_again(run: Run, tmp_path: Path) -> None:
     run(tmp_path, "--methods", "separate", "--max_problems", 32)
     table = samples.read(tmp_path)
@@ -190,9 +203,7 @@ def test_prompts_that_closed_the_thinking_are_answered_by_each_method(
     assert longest["truncation"] == 16 and longest["unconstrained"] > 16
 
 
-def test_another_models_thinking_is_not_put_after_a_prompt_that_closed_it(
-    run: Run, dated: Path, tmp_path: Path
-) -> None:
+def test_no_other_models_thinking_is_put_after_a_prompt_that_closed_it(run: Run, dated: Path, tmp_path: Path) -> None:
     words = ["--model", dated, "--max_model_length", "128"]
     assert run(tmp_path / "thinker", *words, "--methods", "separate") > 0
     (dated / "chat_template.jinja").write_text(DATED.replace("<think>", "<think></think>"))
@@ -239,9 +250,7 @@ def test_a_method_of_ones_own_is_one_file_and_is_resumed_as_ours_are(run: Run, m
         run(output, "--methods", "separate")
 
 
-def test_a_benchmark_of_ones_own_is_one_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, datasets_cache: None
-) -> None:
+def test_a_benchmark_of_ones_own_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sums.jsonl").write_text('{"question": "a=1;a?", "answer": "So #### 1"}\n')
     (tmp_path / "my_benchmarks.py").write_text(
         "from e1_trl.problems.benchmarks import Benchmark\n\n"

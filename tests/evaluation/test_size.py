@@ -47,9 +47,7 @@ def unasked(*_: object) -> None:
 
 
 @pytest.mark.slow
-def test_a_resume_of_five_thousand_answers_of_five_hundred_tokens_at_six_budgets_holds_few_of_them(
-    nano_data: Path, tmp_path: Path
-) -> None:
+def test_a_resume_of_five_thousand_answers_at_six_budgets_holds_few_of_them(nano_data: Path, tmp_path: Path) -> None:
     work, rng = prepared(nano_data, tmp_path / "out"), random.Random(0)
     ids = AutoTokenizer.from_pretrained(BASE).encode("0123456789+-=;", add_special_tokens=False)
     with Store.open(tmp_path / "out", work.facts) as store:

@@ -19,9 +19,7 @@ def test_what_a_miniature_bans_is_every_token_that_is_wait(name: str) -> None:
     assert json.loads(biases) == {str(token): -100 for text, token in vocabulary.items() if text.strip() == "Wait"}
 
 
-def test_a_page_says_what_share_of_the_gain_a_banned_token_reaches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_says_what_share_of_the_gain_one_token_reaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("docs/results").mkdir(parents=True)
     page = Path("docs/nano.md")

@@ -52,9 +52,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 
 @pytest.mark.slow
-def test_the_card_has_the_curve_until_another_is_measured_or_the_weights_are_new(
-    checkpoint: Path, tmp_path: Path
-) -> None:
+def test_the_card_has_the_curve_until_another_is_measured_or_weights_are_new(checkpoint: Path, tmp_path: Path) -> None:
     results = [evaluation(tmp_path / name, weights(checkpoint), name) for name in ("gsm8k", "sums")]
     main([str(checkpoint), "--results", *map(str, results), "--name", "me/e1"])
     text = card(checkpoint).text

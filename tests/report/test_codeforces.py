@@ -85,9 +85,7 @@ def test_what_the_file_has_is_not_fetched_again(
     assert codeforces.requests == of(1972)
 
 
-def test_a_failing_request_is_made_again_and_stopped_in_the_middle_it_resumes_there(
-    codeforces: Codeforces, fetched: Any
-) -> None:
+def test_a_failing_request_is_made_again_and_a_stopped_run_resumes_there(codeforces: Codeforces, fetched: Any) -> None:
     limit = json.dumps({"status": "FAILED", "comment": "Call limit exceeded"})
     codeforces.faults = {
         ("contest.ratingChanges", 1971): [(503, "<html>wait</html>"), (400, limit)],

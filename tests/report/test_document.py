@@ -1,4 +1,4 @@
-"""The report as files, and its command."""
+"""The report as files, its command, and tables in documents."""
 
 import json
 import re
@@ -15,6 +15,7 @@ from e1_trl.atomic import StoreError, locked
 from e1_trl.errors import UserError
 from e1_trl.report import samples
 from e1_trl.report.command import check_weights, main
+from e1_trl.report.markdown import replace_section, table
 from e1_trl.report.rows import Row
 
 PROSE = "before\n<!-- nano -->\nold\n<!-- /nano -->\nafter\n"
@@ -186,9 +187,7 @@ def test_what_cannot_be_published_is_one_line_and_changes_nothing(
     assert prose.read_text() == PROSE and not (tmp_path / "x").exists()
 
 
-def test_grading_anew_changes_the_stored_answers_within_the_time_that_they_had(
-    evaluations: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_regrading_changes_answers_within_their_limit(evaluations: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path(evaluations[0])
     own = replace(CONDITIONS, grading_time_limit=9.0).as_text()
     samples.write(samples.read(folder).assign(solution=r"\boxed{0}", outcome="wrong", conditions=own), folder)
@@ -212,3 +211,28 @@ def test_a_report_on_programs_has_their_outcomes_and_says_that_they_have_no_majo
     assert "| timed out |" in report and "unevaluated" not in report.lower()
     assert "Programs have no majority" in report and "maj@k" not in report
     assert results["rows"][0]["faults"]["timed_out"] == 0.7
+
+
+DOCUMENT = "# Title\n\n<!-- one -->\nold\n<!-- /one -->\nbetween\n<!-- two -->\n<!-- /two -->\nend\n"
+
+
+def test_a_table_has_a_line_for_its_header_and_one_a_row() -> None:
+    assert table(("a", "b"), [("1", "2"), ("x|y", "")]) == "| a | b |\n| --- | --- |\n| 1 | 2 |\n| x\\|y |  |\n"
+
+
+def test_a_section_is_replaced_and_nothing_else(tmp_path: Path) -> None:
+    document = tmp_path / "document.md"
+    document.write_text(DOCUMENT)
+    replace_section(document, "one", "new\nlines\n")
+    replace_section(document, "two", "more\n")
+    new = DOCUMENT.replace("old\n", "new\nlines\n").replace("<!-- two -->\n", "<!-- two -->\nmore\n")
+    assert document.read_text() == new and list(tmp_path.iterdir()) == [document]
+
+
+@pytest.mark.parametrize("content", ["", "<!-- /one -->\n<!-- one -->\n", "<!-- ones -->\n<!-- /ones -->"])
+def test_a_document_without_the_section_is_named_and_left_alone(tmp_path: Path, content: str) -> None:
+    document = tmp_path / "document.md"
+    document.write_text(content)
+    with pytest.raises(ValueError, match=r"document\.md has no section between the lines <!-- one --> and <!-- /one"):
+        replace_section(document, "one", "new\n")
+    assert document.read_text() == content

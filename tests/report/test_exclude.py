@@ -40,9 +40,7 @@ def idle(monkeypatch: pytest.MonkeyPatch, *words: Path) -> set[str]:
     return {json.loads(line)["id"] for line in words[-1].read_text().splitlines()}
 
 
-def test_the_script_names_what_is_never_or_always_solved_in_eight_graded_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_script_names_what_is_never_or_always_solved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = stored(tmp_path / "one", answered("rrrrrrrr", "wwwwwwww", "rwwwwwww", "wwwwwww?"))
     other = stored(tmp_path / "other", answered("w", "w", first=3))
     expected = {identity(problem(number)) for number in (0, 1, 3)}

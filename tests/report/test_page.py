@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from fabricated import CONDITIONS, HOSTILE, SOLVED, cell, evaluated, report, stored, thought
+from test_training_log import run_folder
 
 from e1_trl.errors import UserError
 from e1_trl.report import page
@@ -45,10 +46,7 @@ def tables_of(page: str) -> list[list[list[str]]]:
 def trained(folder: Path, parts: Sequence[str] = ("think", "</think>", "<b>so</b>"), **columns: Any) -> Path:
     """What a training of 30 steps leaves, of which every tenth logged its rollouts."""
     (folder / "completions").mkdir(parents=True)
-    history = [{"step": i, "loss": 0.1, "reward": i / 30} for i in range(1, 31)]
-    (folder / "trainer_state.json").write_text(json.dumps({"log_history": history, "global_step": 30}))
-    made = {"commit": "abc", "date": "2026-01-01", "machine": "m", "seeds": [1]}
-    (folder / "provenance.json").write_text(json.dumps(made))
+    run_folder(folder, *({"step": i, "loss": 0.1, "reward": i / 30} for i in range(1, 31)))
     for step in (1, 11, 21):
         rows = {"step": step, "prompt": [f"Q{step}", f"R{step}"], "thinking_end": "forced", "thinking_tokens": 8}
         rows |= {"solution_tokens": 2, "solution_truncated": [False, True], "advantage": [1.0, -1.0]}

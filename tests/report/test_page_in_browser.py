@@ -199,19 +199,14 @@ def test_rollouts_of_the_training_are_shown_step_by_step(usual: Path, opened: Op
 def test_what_a_model_has_written_stays_text(folder: Path, opened: Open) -> None:
     hostile = report(folder / "hostile", texts=HOSTILE, e1=(99,) * len(HOSTILE))
     page = opened(hostile, viewport={"width": 400, "height": 800})
-    for i, text in enumerate(HOSTILE):
+    markup, _, *long, signs = HOSTILE
+    named = "⟨U+001B⟩[31mred⟨U+001B⟩[0m ⟨U+202E⟩gnp.exe⟨U+202C⟩ ⟨U+2066⟩in⟨U+2069⟩ a⟨U+200B⟩b⟨U+0000⟩ ⟨U+FEFF⟩"
+    cut = [f"{text[:16_000]} … {len(text) - 16_000} characters more" for text in long]
+    for i, written in enumerate((markup, named, *cut, signs)):
         page.evaluate(f"location.hash = '#p={i}&b=8'")
         until(page, f"document.getElementById('question').textContent === 'Which is {i}?'")
         settled(page)
-        (solution,) = shown(page, ".solution")
-        if i in (0, 4):
-            assert solution == text
-        elif i == 1:
-            assert solution == (
-                "⟨U+001B⟩[31mred⟨U+001B⟩[0m ⟨U+202E⟩gnp.exe⟨U+202C⟩ ⟨U+2066⟩in⟨U+2069⟩ a⟨U+200B⟩b⟨U+0000⟩ ⟨U+FEFF⟩"
-            )
-        else:
-            assert solution == f"{text[:16_000]} … {len(text) - 16_000} characters more"
+        assert shown(page, ".solution") == [written]
         assert page.evaluate("document.documentElement.scrollWidth") <= 400
         assert page.locator(".solution img, .solution script, .solution b").count() == 0
     assert page.title() == "e1 on sums"

@@ -30,7 +30,7 @@ def differing(*cells: pd.DataFrame) -> list[Difference]:
 
 
 @pytest.mark.parametrize("grader", ["mathematics", "programs"])
-def test_the_shares_of_all_outcomes_and_ends_add_up_to_one(grader: str) -> None:
+def test_every_outcome_and_end_has_its_share_and_they_add_up_to_one(grader: str) -> None:
     rng = np.random.default_rng(0)
     own = (Outcome.CORRECT, Outcome.WRONG, *PROGRAM_FAULTS) if grader == "programs" else Outcome
     outcomes, ends = [outcome.value for outcome in own], [end.value for end in ThinkingEnd]
@@ -44,10 +44,12 @@ def test_the_shares_of_all_outcomes_and_ends_add_up_to_one(grader: str) -> None:
         ratios = [getattr(row, f"{end}_ratio") for end in ends]
         assert sum(ratios) == pytest.approx(1) and row.prompt_ratio == (table["thinking_end"] == "prompt").mean()
         assert row.accuracy == (table["outcome"] == "correct").mean()
+        assert row.wrong == (table["outcome"] == "wrong").mean()
+        assert row.unevaluated == (table["outcome"] == "unevaluated").mean()
+        ended = table["truncated"] | table["thinking_end"].isin(["eos", "total"])
+        assert row.unanswered == (table["outcome"].isin(["unboxed", "no_program"]) & ended).mean()
         if grader == "programs":
             assert set(row.faults) == {fault.value for fault in PROGRAM_FAULTS}
-            ended = table["truncated"] | table["thinking_end"].isin(["eos", "total"])
-            assert row.unanswered == ((table["outcome"] == "no_program") & ended).mean()
             assert row.unparseable == 0 and row.maj_at_k is None
             assert row.ungraded == (table["outcome"] == "ungraded").mean()
         else:
@@ -62,25 +64,6 @@ def test_what_was_worked_out_in_the_box_is_counted_of_mathematics_alone() -> Non
     (shown,) = outcomes([row_of(table)]).rows
     assert shown[-3] == "50.0%" and outcomes([row_of(table)]).header[-3] == "worked in the box"
     assert row_of(table.assign(grader="programs")).worked_in_box == 0
-
-
-@pytest.mark.parametrize(
-    ("outcome", "truncated", "end", "share"),
-    [
-        (Outcome.CORRECT, True, "total", "accuracy"),
-        (Outcome.WRONG, True, "total", "wrong"),
-        (Outcome.UNEVALUATED, False, "closed", "unevaluated"),
-        (Outcome.UNPARSEABLE, True, "forced", "unparseable"),
-        (Outcome.TIMED_OUT, False, "closed", "unparseable"),
-        (Outcome.UNBOXED, False, "closed", "unparseable"),
-        (Outcome.UNBOXED, True, "closed", "unanswered"),
-        (Outcome.UNBOXED, False, "eos", "unanswered"),
-        (Outcome.UNBOXED, True, "total", "unanswered"),
-    ],
-)
-def test_every_outcome_counts_as_what_it_is(outcome: Outcome, truncated: bool, end: str, share: str) -> None:
-    row = row_of(cell([[True]], 16).assign(outcome=outcome.value, truncated=truncated, thinking_end=end))
-    assert getattr(row, share) == 1
 
 
 def test_a_row_says_what_its_answers_took_and_what_bounds_them() -> None:

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -14,10 +12,11 @@ from fabricated import cell, stored
 from e1_trl.answers.grade import Grade, Grader, Outcome
 from e1_trl.atomic import StoreError
 from e1_trl.budget import Budget
-from e1_trl.evaluation.evaluate import _is_written
-from e1_trl.evaluation.methods import Cell
+from e1_trl.evaluation.methods import MIXED, Cell
 from e1_trl.evaluation.sampling_plan import Goal
+from e1_trl.evaluation.thinking import Thinking
 from e1_trl.report import samples
+from e1_trl.rollout import Stop
 
 
 class LengthGrader(Grader):
@@ -141,12 +140,11 @@ def test_only_answers_on_one_benchmark_and_under_different_names_are_joined() ->
         samples.join([one, one])
 
 
-def test_a_table_is_written_again_where_more_problems_were_asked_that_were_too_long(tmp_path: Path) -> None:
-    table = cell([[True]] * 5, 16)
-    samples.write(table, tmp_path)
-    alike = {name: table[name].iloc[0] for name in ("model", "benchmark", "grader", "seed", "conditions")}
-    arguments = SimpleNamespace(folder=tmp_path, answer_type=SimpleNamespace(faults=()))
-    prepared: Any = SimpleNamespace(alike=alike, arguments=arguments, grader=SimpleNamespace(version="def"))
-    for problems, answers in ((5, 5), (8, 5), (5, 8)):
-        plan: Any = SimpleNamespace(goals=[Goal(Cell("separate", Budget(16, 8)), problems, 1)], answers=answers)
-        assert _is_written(prepared, plan) == (problems == answers == 5)
+def test_an_answer_without_thinking_is_a_thought_that_ended(tmp_path: Path) -> None:
+    table = cell([[True]], None, None, method="unconstrained")
+    stored(tmp_path, table.assign(thinking_end="none", thinking_tokens=0, forced_tokens=0, token_ids=[[4, 5, 6]]))
+    (tmp_path / samples.FACTS).write_text("{}")
+    thinking = Thinking.read(tmp_path, {})
+    found = {place: (*each.token_ids, each.stop) for place, each in thinking.segments.items()}
+    assert found == {(0, 0): (4, 5, 6, Stop.EOS)}
+    thinking.check([Goal(Cell(MIXED, Budget(16, 8)), 1, 1)], [0])

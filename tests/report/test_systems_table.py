@@ -211,9 +211,7 @@ def test_every_system_is_a_recipe_that_can_be_trained(recipe: Path, tmp_path: Pa
         ("mine", {"target_prompt": "\n{target} "}, "it must begin with one space, and not end with one"),
     ],
 )
-def test_a_row_that_could_not_be_compared_is_refused(
-    name: str, fields: dict[str, object], message: str, tmp_path: Path
-) -> None:
+def test_a_row_beyond_comparison_is_refused(name: str, fields: dict[str, object], message: str, tmp_path: Path) -> None:
     recipe = tmp_path / f"{name}.yaml"
     recipe.write_text(yaml.safe_dump({"base": "first_zero", **fields}))
     with pytest.raises(ValueError, match=message):

@@ -23,9 +23,7 @@ def run_folder(folder: Path, *entries: dict[str, float]) -> Path:
     return folder
 
 
-def test_a_log_is_a_json_of_steps_and_validations_and_a_picture_with_a_panel_for_each_group_of_metrics(
-    tmp_path: Path,
-) -> None:
+def test_a_log_is_a_json_and_a_picture_with_a_panel_for_each_group_of_metrics(tmp_path: Path) -> None:
     later = {"step": 2, "eval_budget/32+32/mean_tokens": 40.0, "eval_budget/64+32/accuracy": 0.75}
     run_folder(tmp_path, *STEPS, VALIDATION, later, SUMMARY)
     (drawn := tmp_path / "drawn").mkdir()
