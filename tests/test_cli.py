@@ -8,13 +8,14 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import psutil
 import pytest
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-from conftest import BASE, ROOT
+from conftest import BASE, ROOT, python
 
 from e1_trl import cli
 from e1_trl.budget import Budget
@@ -28,16 +29,7 @@ from e1_trl.training.launch import command
 
 LAUNCH = [sys.executable, "-m", "accelerate.commands.launch"]
 
-
-def python(code: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
-
-
-def e1(*arguments: object, cwd: Path = ROOT) -> "subprocess.CompletedProcess[str]":
-    line = [sys.executable, "-m", "e1_trl.cli", *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, text=True, cwd=cwd, check=False)
-
-
+e1 = partial(python, "-m", "e1_trl.cli")
 HEAVY = {"accelerate", "datasets", "deepspeed", "matplotlib", "pandas", "scipy", "sympy", "torch", "trl", "vllm"}
 SERVING = {"serve", "chat"}
 
@@ -67,7 +59,7 @@ def test_help_imports_nothing_heavy(commands: set[str], unwanted: set[str]) -> N
         "        main([*words, '--help'])\n"
         f"    print('heavy:', words, {unwanted} & {{*sys.modules}})"
     )
-    done = python(code)
+    done = python("-c", code)
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stdout.splitlines() if line.startswith("heavy: ")] == [
         f"heavy: {words} set()" for words in ([], *([name] for name in sorted(commands)))
@@ -310,9 +302,8 @@ def test_an_offloaded_optimizer_has_all_cores(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_training_without_its_extra_says_what_to_install() -> None:
-    done = python(
-        "import sys; sys.modules['trl'] = None; from e1_trl.cli import main; main(['train', '--config', 'nano'])"
-    )
+    code = "import sys; sys.modules['trl'] = None; from e1_trl.cli import main; main(['train', '--config', 'nano'])"
+    done = python("-c", code)
     assert done.returncode == 1
     assert done.stderr.startswith("e1 train: TRL is not installed; pip install '.[gpu]' in the checkout of e1_trl")
     assert done.stderr.count("\n") == 1
@@ -337,14 +328,8 @@ def test_a_process_that_was_killed_is_named_in_a_line(accelerate_config: str, tm
         "from e1_trl.training.launch import _launch\n"
         f"_launch(['--config_file', {str(resource('accelerate_configs', accelerate_config))!r}, '-m', 'dies'])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        # A training in the tests' own process leaves its rank there.
-        env={**os.environ, "RANK": "", "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    # A training in the tests' own process leaves its rank in the environment.
+    done = python("-c", code, RANK="", PYTHONPATH=os.pathsep.join([str(ROOT), str(tmp_path)]))
     rank = 0 if accelerate_config == "cpu" else 1
     said = f"e1 train: process {rank} was killed by SIGKILL, often a sign that memory ran out: docs/troubleshooting.md"
     assert done.returncode == 1 and done.stderr.splitlines()[-1] == said and "Traceback" not in done.stderr
