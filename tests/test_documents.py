@@ -72,13 +72,9 @@ def test_every_length_reward_is_named_where_rewards_are_explained() -> None:
 def test_every_metric_that_the_training_logs_is_explained() -> None:
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     for file in (ROOT / "e1_trl" / "training").glob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if (
-                isinstance(node, ast.Constant)
-                and isinstance(node.value, str)
-                and (named := METRIC.fullmatch(node.value))
-            ):
-                assert re.search(rf"`({named[1]}/(<budget>/)?)?{named[2]}`", page), node.value
+        constants = [node.value for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Constant)]
+        for named in filter(None, (METRIC.fullmatch(text) for text in constants if isinstance(text, str))):
+            assert re.search(rf"`({named[1]}/(<budget>/)?)?{named[2]}`", page), named[0]
     for end in ENDS:  # in names made of it
         assert f"{end}_ratio`" in page and f"`reward/{end}`" in page
 
