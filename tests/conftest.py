@@ -114,8 +114,8 @@ def start_engine() -> Callable[..., "LLM"]:
 
 
 def python(*words: object, cwd: Path = ROOT, **variables: str) -> "subprocess.CompletedProcess[str]":
-    """Run `python …` with the package on its path and these environment variables."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "E1_DEBUG": "0", **variables}
+    """Run `python …` outside of a group of processes, with the package on its path and these environment variables."""
+    environment = {**outside_a_group(), "PYTHONPATH": str(ROOT), "E1_DEBUG": "0", **variables}
     line = [sys.executable, *map(str, words)]
     return subprocess.run(line, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
 
