@@ -11,11 +11,10 @@ MOST_LINES = 4_591  # of the trainer
 MOST_LINES_OF_SAMPLING = 900  # of the package itself, and of the state machine that says what to sample next
 
 
-def file_of(module: str, root: Path) -> Path | None:
-    """Return the file of a module or package below a folder; None if it has none."""
-    place = root.joinpath(*module.split("."))
-    files = (place / "__init__.py", place.with_suffix(".py"))
-    return next((file for file in files if file.is_file()), None)
+def files_of(root: Path) -> dict[str, Path]:
+    """Return the file of each module and package of e1_trl below a folder."""
+    files = {file.relative_to(root).with_suffix(""): file for file in root.glob("e1_trl/**/*.py")}
+    return {".".join(path.parts).removesuffix(".__init__"): file for path, file in files.items()}
 
 
 def named_in(node: ast.AST) -> set[str]:
@@ -30,22 +29,21 @@ def named_in(node: ast.AST) -> set[str]:
     return set().union(*map(named_in, ast.iter_child_nodes(node)))
 
 
-def with_packages(name: str, root: Path) -> list[str]:
-    """Return a module, or the module of a name, and the packages above it, as far as they are files below a folder."""
-    parts = name.split(".")
-    modules = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
-    return [module for module in modules if file_of(module, root) is not None]
-
-
 def closure_of(start: str, root: Path = ROOT) -> dict[str, str]:
     """Return the modules that a module imports, directly or through others, each with its first importer."""
-    found = dict.fromkeys(with_packages(start, root), start)
+    files = files_of(root)
+
+    def with_packages(name: str) -> list[str]:
+        """Return a module, or the module of a name, and the packages above it."""
+        parts = name.split(".")
+        modules = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+        return [module for module in modules if module in files]
+
+    found = dict.fromkeys(with_packages(start), start)
     waiting = [*found]
     for module in waiting:  # which grows
-        file = file_of(module, root)
-        assert file is not None
-        for name in sorted(named_in(ast.parse(file.read_text()))):
-            new = [each for each in with_packages(name, root) if each not in found]
+        for name in sorted(named_in(ast.parse(files[module].read_text()))):
+            new = [each for each in with_packages(name) if each not in found]
             found |= dict.fromkeys(new, module)
             waiting += new
     return found
@@ -61,5 +59,5 @@ def chain_of(module: str, found: Mapping[str, str]) -> str:
 
 def lines_of(found: Mapping[str, str], root: Path = ROOT) -> dict[str, int]:
     """Count the lines of each module's file."""
-    files = {module: file_of(module, root) for module in found}
-    return {module: len(file.read_text().splitlines()) for module, file in files.items() if file is not None}
+    files = files_of(root)
+    return {module: len(files[module].read_text().splitlines()) for module in found}

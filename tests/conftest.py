@@ -113,6 +113,13 @@ def start_engine() -> Callable[..., "LLM"]:
     return start
 
 
+def python(*words: object, cwd: Path = ROOT, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Run `python …` outside of a group of processes, with the package on its path and these environment variables."""
+    environment = {**outside_a_group(), "PYTHONPATH": str(ROOT), "E1_DEBUG": "0", **variables}
+    line = [sys.executable, *map(str, words)]
+    return subprocess.run(line, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
 # Texts without English, which the nano tokenizer cannot encode.
 WORDS = ["--instruction", "", "--s1_text", r"\boxed{", "--wait_text", "Wait "]
 

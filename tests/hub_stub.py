@@ -115,7 +115,7 @@ class Handler(BaseHTTPRequestHandler):
         kind, parts = (parts[1], parts[2:]) if parts[0] == "api" else ("resolve", parts[parts[0] in SPACES :])
         name = "/".join(parts[:2])
         repository = self.server.repositories.get(name)
-        if kind not in ("models", *SPACES, "resolve") or repository is None:
+        if repository is None:
             return self._refuse(404, "RepoNotFound")
         if parts[2:3] == ["auth-check"]:
             return self._answer({}) if self._token == WRITER and parts[0] in OWNERS else self._refuse(403)
@@ -183,16 +183,13 @@ class Handler(BaseHTTPRequestHandler):
         return self._answer({"url": f"{self.server.address}/{name}", "name": name}, 409 if there else 200)
 
     def _commit(self, name: str, commits: list[Commit], lines: list[dict[str, Any]]) -> None:
-        files, changed, message = dict(commits[-1].files), set[str](), ""
-        for line in lines:
-            value = line["value"]
-            if line["key"] == "header":
-                message = value["summary"]
-                continue
-            changed.add(value["path"])
-            if line["key"] == "file":
+        (_, header), *operations = ((line["key"], line["value"]) for line in lines)
+        files, message = dict(commits[-1].files), header["summary"]
+        changed = {value["path"] for _, value in operations}
+        for key, value in operations:
+            if key == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
-            elif line["key"] == "deletedFile":
+            elif key == "deletedFile":
                 del files[value["path"]]
         identity = hashlib.sha1(json.dumps([commits[-1].id, message, sorted(changed)]).encode()).hexdigest()
         commits.append(Commit(identity, message, files, changed))

@@ -8,13 +8,14 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import psutil
 import pytest
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-from conftest import BASE, ROOT
+from conftest import BASE, ROOT, python
 
 from e1_trl import cli
 from e1_trl.budget import Budget
@@ -28,16 +29,7 @@ from e1_trl.training.launch import command
 
 LAUNCH = [sys.executable, "-m", "accelerate.commands.launch"]
 
-
-def python(code: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
-
-
-def e1(*arguments: object, cwd: Path = ROOT) -> "subprocess.CompletedProcess[str]":
-    line = [sys.executable, "-m", "e1_trl.cli", *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, text=True, cwd=cwd, check=False)
-
-
+e1 = partial(python, "-m", "e1_trl.cli")
 HEAVY = {"accelerate", "datasets", "deepspeed", "matplotlib", "pandas", "scipy", "sympy", "torch", "trl", "vllm"}
 SERVING = {"serve", "chat"}
 
@@ -67,7 +59,7 @@ def test_help_imports_nothing_heavy(commands: set[str], unwanted: set[str]) -> N
         "        main([*words, '--help'])\n"
         f"    print('heavy:', words, {unwanted} & {{*sys.modules}})"
     )
-    done = python(code)
+    done = python("-c", code)
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stdout.splitlines() if line.startswith("heavy: ")] == [
         f"heavy: {words} set()" for words in ([], *([name] for name in sorted(commands)))
@@ -109,46 +101,27 @@ def test_an_unknown_recipe_or_accelerate_configuration_is_one_line_with_the_know
 
 
 @pytest.mark.parametrize(
-    ("written", "given", "launched"),
-    [  # on a machine with a GPU
-        ("zero2", [], ["--config_file", "zero2"]),
-        (
-            "zero2",
-            ["--num_processes", "4", "--accelerate_config=zero3"],
-            ["--config_file", "zero3", "--num_processes", "4"],
-        ),
-        (None, [], []),  # what Accelerate finds
-    ],
-)
-def test_a_recipe_says_how_it_is_launched_and_the_command_line_wins(
-    written: str | None, given: list[str], launched: list[str], tmp_path: Path
-) -> None:
-    recipe = tmp_path / "own.yaml"
-    recipe.write_text("max_steps: 3\n" if written is None else f"accelerate_config: {written}\n")
-    overrides = ["--max_steps", "1", "--gradient_accumulation_steps", "2", "--reward_funcs", "accuracy", "format"]
-    options = [str(resource("accelerate_configs", word)) if word[:4] == "zero" else word for word in launched]
-    named = [word for word in launched[1:2] for word in ("--accelerate_config", word)]
-    line = [*LAUNCH, *options, "-m", "e1_trl.train", "--config", str(recipe), *named, *overrides]
-    assert command([f"--config={recipe}", *given, *overrides], gpus=8) == line
-    assert command(["--max_steps", "3"], gpus=8) == [*LAUNCH, "-m", "e1_trl.train", "--max_steps", "3"]
-
-
-@pytest.mark.parametrize(
-    ("written", "given", "chosen"),
+    ("written", "given", "gpus", "config", "kept", "chosen"),
     [
-        ("max_steps: 3", [], ["accelerate_config cpu", "bf16 false"]),
-        ("bf16:", [], ["accelerate_config cpu", "bf16 false"]),
-        ("bf16: true", [], ["accelerate_config cpu"]),
-        ("max_steps: 3", ["--use-cpu=true"], ["accelerate_config cpu"]),
-        ("accelerate_config: zero2", [], ["bf16 false"]),
-        ("accelerate_config: zero2", ["--fp16", "true"], []),
-        ("bf16: false", ["--accelerate_config", "cpu"], []),
+        ("accelerate_config: zero2", "", 8, "zero2", "", ""),
+        ("accelerate_config: zero2", "--num_processes 4 --accelerate_config=zero3", 8, "zero3", "", ""),
+        ("max_steps: 3", "", 8, None, "", ""),  # what Accelerate finds
+        ("max_steps: 3", "", 0, "cpu", "", "accelerate_config cpu, bf16 false"),
+        ("bf16:", "", 0, "cpu", "", "accelerate_config cpu, bf16 false"),
+        ("bf16: true", "", 0, "cpu", "", "accelerate_config cpu"),
+        ("max_steps: 3", "--use-cpu=true", 0, "cpu", "--use-cpu=true", "accelerate_config cpu"),
+        ("accelerate_config: zero2", "", 0, "zero2", "", "bf16 false"),
+        ("accelerate_config: zero2", "--fp16 true", 0, "zero2", "--fp16 true", ""),
+        ("bf16: false", "--accelerate_config cpu", 0, "cpu", "", ""),
     ],
 )
-def test_what_nobody_says_is_what_a_machine_without_a_gpu_can_do(
+def test_a_launch_is_as_recipe_and_command_line_say_and_else_as_the_machine_can(
     written: str,
-    given: list[str],
-    chosen: list[str],
+    given: str,
+    gpus: int,
+    config: str | None,
+    kept: str,
+    chosen: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -156,16 +129,19 @@ def test_what_nobody_says_is_what_a_machine_without_a_gpu_can_do(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     recipe = tmp_path / "own.yaml"
     recipe.write_text(written)
-    with_gpu = command(["--config", str(recipe), *given], gpus=8)
+    fields = ["--max_steps", "1", "--gradient_accumulation_steps", "2", "--reward_funcs", "accuracy", "format"]
+    words = [f"--config={recipe}", *given.split(), *fields]
+    command(words, gpus=8)
     assert capsys.readouterr().out == ""
-    line = command(["--config", str(recipe), *given], gpus=0)
-    printed = capsys.readouterr().out
-    config = ["--config_file", str(resource("accelerate_configs", "cpu"))] * ("accelerate_config cpu" in chosen)
-    named = ["--accelerate_config", "cpu"] * ("accelerate_config cpu" in chosen)
+    launch = ["--config_file", str(resource("accelerate_configs", config))] if config else []
+    launch += ["--num_processes", "4"] * ("--num_processes" in given)
+    named = ["--config", str(recipe), *(["--accelerate_config", config] if config else [])]
     precision = ["--bf16", "false"] * ("bf16 false" in chosen)
-    at = with_gpu.index(str(recipe)) + 1
-    assert line == [*LAUNCH, *config, *with_gpu[len(LAUNCH) : at], *named, *with_gpu[at:], *precision]
-    assert printed == (f"e1 train: no GPU found; using {', '.join(chosen)}, which you did not set\n" if chosen else "")
+    line = [*LAUNCH, *launch, "-m", "e1_trl.train", *named, *kept.split(), *fields, *precision]
+    assert command(words, gpus=gpus) == line
+    said = f"e1 train: no GPU found; using {chosen}, which you did not set\n" if chosen else ""
+    assert capsys.readouterr().out == said
+    assert command(["--max_steps", "3"], gpus=8) == [*LAUNCH, "-m", "e1_trl.train", "--max_steps", "3"]
 
 
 @pytest.mark.parametrize("recipe", shipped("recipes"))
@@ -310,9 +286,8 @@ def test_an_offloaded_optimizer_has_all_cores(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_training_without_its_extra_says_what_to_install() -> None:
-    done = python(
-        "import sys; sys.modules['trl'] = None; from e1_trl.cli import main; main(['train', '--config', 'nano'])"
-    )
+    code = "import sys; sys.modules['trl'] = None; from e1_trl.cli import main; main(['train', '--config', 'nano'])"
+    done = python("-c", code)
     assert done.returncode == 1
     assert done.stderr.startswith("e1 train: TRL is not installed; pip install '.[gpu]' in the checkout of e1_trl")
     assert done.stderr.count("\n") == 1
@@ -337,14 +312,8 @@ def test_a_process_that_was_killed_is_named_in_a_line(accelerate_config: str, tm
         "from e1_trl.training.launch import _launch\n"
         f"_launch(['--config_file', {str(resource('accelerate_configs', accelerate_config))!r}, '-m', 'dies'])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        # A training in the tests' own process leaves its rank there.
-        env={**os.environ, "RANK": "", "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    # A training in the tests' own process leaves its rank in the environment.
+    done = python("-c", code, RANK="", PYTHONPATH=os.pathsep.join([str(ROOT), str(tmp_path)]))
     rank = 0 if accelerate_config == "cpu" else 1
     said = f"e1 train: process {rank} was killed by SIGKILL, often a sign that memory ran out: docs/troubleshooting.md"
     assert done.returncode == 1 and done.stderr.splitlines()[-1] == said and "Traceback" not in done.stderr

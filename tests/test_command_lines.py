@@ -27,14 +27,6 @@ def parser_of(name: str) -> CommandParser:
     return made
 
 
-def ended(name: str, *arguments: object) -> str:
-    """Return the message with which a command ends."""
-    with pytest.raises(SystemExit) as error:
-        cli.main([name, *map(str, arguments)])
-    assert isinstance(error.value.code, str)  # printed to stderr, with the status 1
-    return error.value.code
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_stands_alone_in_groups_with_what_is_required_first(name: str) -> None:
     made = parser_of(name)
@@ -58,40 +50,38 @@ def test_what_serving_and_evaluation_need_is_shown_as_required() -> None:
         assert [each.option_strings[0] for each in group._group_actions] == needed
 
 
-NEEDED: dict[str, list[object]] = {
-    "train": ["--config", "nano"],
-    "plan": ["E1-Math-1.5B"],
-    "fetch": ["--config", "nano"],
-    "smoke": ["E1-Math-1.5B", "--cpu"],
-    "validate": ["--config", "nano_code"],
-    "eval": ["--model", BASE, "--benchmark", "amc", "--budgets", "8+8"],
-    "report": [FOLDER],
-    "serve": ["--model", BASE, "--upstream", "http://127.0.0.1:9/v1", "--budget", "8+8"],
-    "chat": ["--model", BASE, "--upstream", "http://127.0.0.1:9/v1", "--budget", "8+8"],
-    "card": [FOLDER],
-}
-# A function of each command, which is replaced by a bug.
-WITHIN = {
-    "train": "e1_trl.training.launch.resource",
-    "plan": "e1_trl.plan.setup.Architecture.of",
-    "fetch": "e1_trl.training.fetch.resource",
-    "smoke": "e1_trl.plan.smoke.command.Hour",
-    "validate": "e1_trl.training.validate.validate",
-    "eval": "e1_trl.evaluation.prepare.load_benchmark",
-    "report": "e1_trl.report.samples.read",
-    "serve": "e1_trl.serving.model.BudgetInfo.find",
-    "chat": "e1_trl.serving.model.BudgetInfo.find",
-    "card": "e1_trl.checkpoints.budget_file.BudgetInfo.read",
+AT_A_SERVER = ["--model", str(BASE), "--upstream", "http://127.0.0.1:9/v1", "--budget", "8+8"]
+# What each command needs, and a function of it, which is replaced by a bug.
+NEEDED = {
+    "train": (["--config", "nano"], "e1_trl.training.launch.resource"),
+    "plan": (["E1-Math-1.5B"], "e1_trl.plan.setup.Architecture.of"),
+    "fetch": (["--config", "nano"], "e1_trl.training.fetch.resource"),
+    "smoke": (["E1-Math-1.5B", "--cpu"], "e1_trl.plan.smoke.command.Hour"),
+    "validate": (["--config", "nano_code"], "e1_trl.training.validate.validate"),
+    "eval": ([*AT_A_SERVER[:2], "--benchmark", "amc", "--budgets", "8+8"], "e1_trl.evaluation.prepare.load_benchmark"),
+    "report": ([FOLDER], "e1_trl.report.samples.read"),
+    "serve": (AT_A_SERVER, "e1_trl.serving.model.BudgetInfo.find"),
+    "chat": (AT_A_SERVER, "e1_trl.serving.model.BudgetInfo.find"),
+    "card": ([FOLDER], "e1_trl.checkpoints.budget_file.BudgetInfo.read"),
 }
 
 
 @pytest.mark.parametrize("bug", [ValueError("a bug"), OSError(5, "a bug")])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_bug_in_a_command_keeps_its_traceback(name: str, bug: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(WITHIN[name], Mock(side_effect=bug))
+    needed, within = NEEDED[name]
+    monkeypatch.setattr(within, Mock(side_effect=bug))
     with pytest.raises(type(bug)) as raised:
-        cli.main([name, *map(str, NEEDED[name])])
+        cli.main([name, *needed])
     assert raised.value is bug
+
+
+def ended(name: str, option: str, value: object) -> str:
+    """Return the message with which a command ends that has this option besides what it needs."""
+    with pytest.raises(SystemExit) as error:
+        cli.main([name, *NEEDED[name][0], option, str(value)])
+    assert isinstance(error.value.code, str)  # printed to stderr, with the status 1
+    return error.value.code
 
 
 COUNT = "it must be a whole number, 1 or more"
@@ -139,7 +129,7 @@ def test_a_value_that_is_wrong_is_one_line(
     name: str, option: str, value: object, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    line = ended(name, *NEEDED[name], f"--{option}", value)
+    line = ended(name, f"--{option}", value)
     assert line.startswith(f"e1 {name}: ") and "\n" not in line
     assert option in line and said in line
 
@@ -149,7 +139,7 @@ def test_a_value_that_is_wrong_is_one_line(
 def test_an_option_that_is_unknown_names_the_nearest(name: str) -> None:
     known = next(each for each in parser_of(name).names if each.startswith("--") and len(each) > 6)
     typo = known[:-2] + known[-1]
-    said = ended(name, *NEEDED[name], typo, 5)
+    said = ended(name, typo, 5)
     assert re.search(rf"{typo[2:]} is unknown; did you mean (--)?{known[2:]}\?", said)
 
 

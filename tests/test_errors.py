@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, python
 from transformers import AutoTokenizer
 
 from e1_trl import cli
@@ -71,13 +71,12 @@ def test_a_reader_that_leaves_ends_a_command_quietly(raises: str, status: int, s
     assert (done.returncode, done.stderr.strip().rpartition("\n")[2]) == (status, said)
 
 
-def test_another_process_waits_for_the_first_to_say_what_is_wrong(tmp_path: Path) -> None:
+def test_another_process_waits_for_the_first_to_say_what_is_wrong() -> None:
     code = (
         "import e1_trl.command_line as line\nimport e1_trl.errors as errors\nline.OTHERS_WAIT = 0.5\n"
         "def wrong(): raise errors.UserError('two\\nlines')\nline.run_command('e1 train', wrong)"
     )
-    env = {**os.environ, "LOCAL_RANK": "1", "PYTHONPATH": str(ROOT), "E1_DEBUG": "0"}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    done = python("-c", code, LOCAL_RANK="1")
     assert (done.returncode, done.stderr) == (1, "e1 train: two lines\n")
 
 

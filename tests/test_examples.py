@@ -4,14 +4,13 @@ import json
 import os
 import re
 import string
-import subprocess
 import sys
 from itertools import product
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import BASE, ROOT, outside_a_group
+from conftest import BASE, ROOT, outside_a_group, python
 from transformers import AutoConfig
 from warm import Program
 
@@ -34,17 +33,13 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def environment() -> dict[str, str]:
-    """Return the environment of a user who has activated this one."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {**outside_a_group(), "PYTHONPATH": str(ROOT), "PATH": path}
+# Of a user who has activated this environment.
+SEARCHED = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 
 def run(clone: Path, *words: str) -> str:
     """Run `python …` there, and return what it prints."""
-    done = subprocess.run(
-        [sys.executable, *words], cwd=clone, env=environment(), capture_output=True, text=True, check=False
-    )
+    done = python(*words, cwd=clone, PATH=SEARCHED)
     assert done.returncode == 0, done.stderr[-5000:]
     return done.stdout
 
@@ -52,7 +47,8 @@ def run(clone: Path, *words: str) -> str:
 def run_forked(clone: Path, program: str, without: str | None = None) -> str:
     """Run a program of the library as `run` does, but in a process that has imported the libraries."""
     log = clone / "log"
-    variables = {name: value for name, value in environment().items() if name != without}
+    own = {**outside_a_group(), "PYTHONPATH": str(ROOT), "PATH": SEARCHED}
+    variables = {name: value for name, value in own.items() if name != without}
     assert Program("warm_script", [program], clone, log, variables).wait() == 0, log.read_text()[-5000:]
     return log.read_text()
 

@@ -1,13 +1,10 @@
 """Records of libraries: off the terminal, in a file of the run, and shown if a command fails."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from conftest import BASE, ROOT
+from conftest import BASE, python
 
 from e1_trl.logs import FILE
 
@@ -30,13 +27,8 @@ logging.getLogger("e1_trl.rollout").warning("ours")
 """
 
 
-def run(code: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "E1_DEBUG": "0", **variables}
-    return subprocess.run([sys.executable, "-c", code, str(folder)], env=env, capture_output=True, text=True)
-
-
 def test_records_of_libraries_are_written_beside_the_run_once_each(tmp_path: Path) -> None:
-    done = run(LOGGING, tmp_path / "run")
+    done = python("-c", LOGGING, tmp_path / "run")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "an error\nours\n")
     written = (tmp_path / "run" / FILE).read_text()
     assert "vllm: before the folder is known\n" in written and "UserWarning: a feature is deprecated" in written
@@ -46,39 +38,37 @@ def test_records_of_libraries_are_written_beside_the_run_once_each(tmp_path: Pat
 def test_a_record_that_cannot_be_kept_ends_nothing(tmp_path: Path) -> None:
     wrong = "logging.getLogger('somebody').warning('%d', 'no number')\n"
     full = f"import e1_trl.logs\ne1_trl.logs._log._file = open('/dev/full', 'w')\n{wrong.replace('%d', '%s')}"
-    done = run(f"{LOGGING}{wrong}{full}print('goes on', flush=True)\nimport os\nos._exit(0)", tmp_path / "run")
+    done = python("-c", f"{LOGGING}{wrong}{full}print('goes on', flush=True)\nimport os\nos._exit(0)", tmp_path / "run")
     assert (done.returncode, done.stdout) == (0, "goes on\n")
     assert "TypeError: %d format" in done.stderr and "OSError: [Errno 28]" in done.stderr
 
 
 def test_a_bug_shows_what_libraries_logged_after_its_traceback(tmp_path: Path) -> None:
-    done = run(f"{LOGGING}\nraise KeyError('a bug')", tmp_path / "run")
+    done = python("-c", f"{LOGGING}\nraise KeyError('a bug')", tmp_path / "run")
     before, _, after = done.stderr.partition(f"what libraries logged last, all in {tmp_path / 'run' / FILE}:\n")
     assert before.endswith("KeyError: 'a bug'\n") and "again and again" in after
-    done = run(f"{LOGGING}\nsys.exit('one line')", tmp_path / "run")
+    done = python("-c", f"{LOGGING}\nsys.exit('one line')", tmp_path / "run")
     assert done.stderr == "an error\nours\none line\n"
 
 
 def test_everything_is_on_the_terminal_on_demand(tmp_path: Path) -> None:
-    done = run(LOGGING, tmp_path / "run", E1_DEBUG="1")
+    done = python("-c", LOGGING, tmp_path / "run", E1_DEBUG="1")
     assert done.stderr.count("again and again") == 3 and "before the folder is known" in done.stderr
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.engine
 @pytest.mark.slow
-def test_an_evaluation_with_the_real_engine_prints_nothing_of_vllms(nano_data: Path, tmp_path: Path) -> None:
+def test_an_evaluation_with_the_real_engine_prints_nothing_of_vllms(
+    nano_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     problems = ["--dataset_name", nano_data, "--max_problems", 4, "--budgets", "8+8", "--methods", "separate"]
     words = ["--model", BASE, *problems, "--instruction", "", "--enforce_eager", "true", "--output", tmp_path / "run"]
-    line = [sys.executable, "-m", "e1_trl.cli", "eval", *map(str, words)]
-    env = {name: value for name, value in os.environ.items() if name not in ("VLLM_LOGGING_LEVEL", "E1_DEBUG")}
-    done = subprocess.run(line, env=env, cwd=ROOT, capture_output=True, text=True)
+    monkeypatch.delenv("VLLM_LOGGING_LEVEL")
+    done = python("-m", "e1_trl.cli", "eval", *words)
     assert done.returncode == 0, done.stderr
-    said = [
-        text
-        for text in re.split(r"[\r\n]+", done.stderr)
-        if text and not re.search(r"\d+/\d+|\?, ?\?|\d examples", text)
-    ]
+    bar = re.compile(r"\d+/\d+|\?, ?\?|\d examples")
+    said = [line for line in re.split(r"[\r\n]+", done.stderr) if line and not bar.search(line)]
     sampling = "sampling 1 times per problem, temperature 0.6, top_p 0.95"
     most = "4 answers by each method at each budget, of at most so many tokens: separate 17"
     assert said == [sampling, most, "starting vLLM"]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from conftest import DATA
 from datasets import Dataset
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from e1_trl.budget import Budget, ThinkingClose
 from e1_trl.errors import UserError
@@ -22,39 +22,35 @@ FINAL = "<|end|><|start|>assistant<|channel|>final<|message|>"
 OFF: dict[str, Any] = {"enable_thinking": False}
 ON: dict[str, Any] = {"enable_thinking": True}
 QUESTION = [{"role": "user", "content": "What is 1 + 1?"}]
-# Marker, and the state of a prompt by default, with thinking turned off, and turned on.
-THINKING = {
-    "deepseek_r1_distill": (THINK, OPENED, OPENED, OPENED),
-    "deepseekv3": (THINK, OPENED, OPENED, OPENED),
-    "diffusion_gemma": ("<channel|>", NOTHING, NOTHING, NOTHING),
-    **{f"gemma4{version}": ("<channel|>", NOTHING, NOTHING, NOTHING) for version in ("", "_v2", "_v3", "_v4", "_v5")},
-    "glm4moe": (THINK, NOTHING, CLOSED, NOTHING),
-    "gptoss": (FINAL, NOTHING, NOTHING, NOTHING),
-    "lfm2_2_5": (THINK, NOTHING, NOTHING, NOTHING),
-    "lfm2_2_5_v2": (THINK, NOTHING, NOTHING, NOTHING),
-    "lfm2_2_5_vl": (THINK, NOTHING, NOTHING, NOTHING),
-    "muse_glimmer": ("<|eom|><|start|>assistant to=user<|message|>", NOTHING, NOTHING, NOTHING),
-    "nemotron_3_5_lightning": (THINK, OPENED, CLOSED, OPENED),
-    "nemotron_3_nano": (THINK, OPENED, CLOSED, OPENED),
-    "nemotron_3_super": (THINK, OPENED, CLOSED, OPENED),
-    "nemotron_3_ultra": (THINK, OPENED, CLOSED, OPENED),
-    "qwen3": (THINK, NOTHING, CLOSED, NOTHING),
-    "qwen3_5_nothink": (THINK, CLOSED, CLOSED, OPENED),
-    "qwen3_5_think": (THINK, OPENED, CLOSED, OPENED),
-    "qwen3_6": (THINK, OPENED, CLOSED, OPENED),
-    "qwen3_8": (THINK, OPENED, CLOSED, OPENED),
-    "olmo3 think, ours": (THINK, OPENED, OPENED, OPENED),
-    "smollm3, ours": (THINK, NOTHING, CLOSED, NOTHING),
+# Templates by their marker, and the state of a prompt by default, with thinking turned off, and turned on.
+GROUPS = {
+    (THINK, OPENED, OPENED, OPENED): ["deepseek_r1_distill", "deepseekv3", "olmo3 think, ours"],
+    (THINK, OPENED, CLOSED, OPENED): [
+        *("nemotron_3_5_lightning", "nemotron_3_nano", "nemotron_3_super", "nemotron_3_ultra"),
+        *("qwen3_5_think", "qwen3_6", "qwen3_8"),
+    ],
+    (THINK, CLOSED, CLOSED, OPENED): ["qwen3_5_nothink"],
+    (THINK, NOTHING, CLOSED, NOTHING): ["glm4moe", "qwen3", "smollm3, ours"],
+    (THINK, NOTHING, NOTHING, NOTHING): ["lfm2_2_5", "lfm2_2_5_v2", "lfm2_2_5_vl"],
+    ("<channel|>", NOTHING, NOTHING, NOTHING): ["diffusion_gemma", "gemma4", *(f"gemma4_v{n}" for n in range(2, 6))],
+    (FINAL, NOTHING, NOTHING, NOTHING): ["gptoss"],
+    ("<|eom|><|start|>assistant to=user<|message|>", NOTHING, NOTHING, NOTHING): ["muse_glimmer"],
 }
+THINKING = {name: expected for expected, names in GROUPS.items() for name in names}
 WITHOUT = set(stored_templates()) - THINKING.keys()  # of models that do not think
+
+
+def family(name: str, *added: str) -> tuple[PreTrainedTokenizerFast, Marker]:
+    """Make a tokenizer of bytes and `added` texts with a stored template, and the marker that it names."""
+    tokenizer = make_bytes_tokenizer(read_template(name), added)
+    return tokenizer, Marker.from_tokenizer(tokenizer)
 
 
 @pytest.mark.parametrize("name", THINKING)
 def test_each_stored_template_names_its_marker_and_tells_what_its_prompt_did(name: str) -> None:
     wanted, *states = THINKING[name]
     for added in ((), (wanted, OPENERS[wanted])):  # markers of several tokens, and of one
-        tokenizer = make_bytes_tokenizer(read_template(name), added)
-        marker = Marker.from_tokenizer(tokenizer)
+        tokenizer, marker = family(name, *added)
         assert (marker.text, marker.opener) == (wanted, OPENERS[wanted])
         assert len(marker.ids) == (1 if added else len(wanted.encode()))
         prompts = [tokenize(tokenizer, QUESTION, kwargs) for kwargs in ({}, OFF, ON)]
@@ -69,13 +65,9 @@ def _begins_as_its_prompt_says(prompt: list[int], marker: Marker, state: PromptS
     thinks = Rollout(prompt, Budget(9, 5), close)
     answers = Rollout(prompt, Budget(0, 5), close)
     assert thinks.request is not None and answers.request is not None
-    forced = {
-        PromptState.OPENED: marker.forced_ids,
-        PromptState.NOTHING: marker.empty_ids,
-        PromptState.CLOSED: (),
-    }[state]
+    forced = {OPENED: marker.forced_ids, NOTHING: marker.empty_ids, CLOSED: ()}[state]
     assert answers.request.prompt_ids == [*prompt, *forced] and not answers.request.stop_at_marker
-    if state is PromptState.CLOSED:
+    if state is CLOSED:
         assert thinks.request == answers.request and thinks.thinking_end is ThinkingEnd.PROMPT
         assert thinks.request.max_tokens == 5
     else:
@@ -87,8 +79,7 @@ def _begins_as_its_prompt_says(prompt: list[int], marker: Marker, state: PromptS
 
 
 def test_a_question_that_names_the_opener_opens_nothing() -> None:
-    tokenizer = make_bytes_tokenizer(read_template("qwen3"), (THINK, "<think>", "<|im_end|>"))
-    marker = Marker.from_tokenizer(tokenizer)
+    tokenizer, marker = family("qwen3", THINK, "<think>", "<|im_end|>")
     asked = [
         {"role": "system", "content": "Think inside <think> tags."},
         {"role": "user", "content": "What is <think>?"},
@@ -108,8 +99,7 @@ def test_a_template_of_a_model_that_does_not_think_leaves_the_marker_to_the_voca
 
 
 def test_a_system_prompt_may_close_the_thinking_of_one_conversation() -> None:
-    tokenizer = make_bytes_tokenizer(read_template("smollm3, ours"))
-    marker = Marker.from_tokenizer(tokenizer)
+    tokenizer, marker = family("smollm3, ours")
     quiet = [{"role": "system", "content": "/no_think"}, *QUESTION]
     assert marker.state_of(tokenize(tokenizer, quiet, {})) is CLOSED
     with pytest.raises(UserError, match=r"closed the thinking, of 'What is 1 .*it ends in "):
@@ -125,8 +115,7 @@ def test_an_empty_thinking_is_forced_as_the_template_writes_it() -> None:
     """Qwen3 was trained on an empty thinking with a blank line in it, GLM on one with nothing in it."""
     texts = {"qwen3": "<think>\n\n", "glm4moe": "<think>", "nemotron_3_nano": "<think>", "gptoss": OPENERS[FINAL]}
     for name, written in texts.items():
-        tokenizer = make_bytes_tokenizer(read_template(name))
-        marker = Marker.from_tokenizer(tokenizer)
+        tokenizer, marker = family(name)
         assert tokenizer.decode(list(marker.opener_ids)) == OPENERS[marker.text]
         assert tokenizer.decode(list(marker.empty_ids)) == written + marker.text
     close = ThinkingClose(marker, 1000)
@@ -146,20 +135,19 @@ def test_markers_in_a_system_prompt_are_no_empty_thinking() -> None:
 
 
 def test_an_opener_is_forced_only_where_it_is_known_and_closed() -> None:
-    tokenizer = make_bytes_tokenizer(read_template("qwen3"))
+    tokenizer, thinks = family("qwen3")
     openers = {"</reasoning>": "<reasoning>", "[/THOUGHT]": "[THOUGHT]", "Answer/Solution:": "", "</s>": "", "###": ""}
     assert {text: Marker.from_tokenizer(tokenizer, text).opener for text in openers} == openers
     marker = Marker.from_tokenizer(tokenizer, forced_text="Final Answer:")
     assert marker.empty_ids == () and ThinkingClose(marker, 99).forced_after(0) == len(marker.forced_ids)
-    unlimited = ThinkingClose(Marker.from_tokenizer(tokenizer), 50 + len(THINK) + 5)
+    unlimited = ThinkingClose(thinks, 50 + len(THINK) + 5)
     rollout = Rollout([1] * 50, Budget(None, 5), unlimited)  # without room for any thought
     assert rollout.request is not None and len(rollout.request.prompt_ids) + 5 == unlimited.context
 
 
 def test_a_closed_prompt_needs_room_for_its_solution_alone() -> None:
-    tokenizer = make_bytes_tokenizer(read_template("qwen3"))
+    tokenizer, marker = family("qwen3")
     prompt = tokenize(tokenizer, QUESTION, OFF)
-    marker = Marker.from_tokenizer(tokenizer)
     rollout = Rollout(prompt, Budget(100, 5), ThinkingClose(marker, len(prompt) + 5))
     assert rollout.request is not None and rollout.request.max_tokens == 5
     with pytest.raises(UserError, match="does not fit"):
@@ -177,8 +165,7 @@ def test_advice_survives_templates_that_refuse_its_arguments_and_is_not_given_wh
 
 
 def test_a_question_about_markers_closes_nothing() -> None:
-    tokenizer = make_bytes_tokenizer(read_template("qwen3"), [THINK, "<think>"])
-    marker = Marker.from_tokenizer(tokenizer)
+    tokenizer, marker = family("qwen3", THINK, "<think>")
     for question in ("Why <think>", "What is </think>", "<think>\n\n</think>\n\n"):
         prompt = tokenize(tokenizer, [{"role": "user", "content": question}], {})
         assert marker.state_of(prompt) is not CLOSED
@@ -201,8 +188,7 @@ def test_an_opener_that_is_merged_with_a_blank_in_front_of_it_is_found() -> None
 
 @pytest.mark.parametrize("name", ["qwen3_5_nothink", "qwen3", "nemotron_3_nano"])
 def test_training_refuses_a_prompt_that_closed_the_thinking_and_says_what_opens_it(name: str) -> None:
-    tokenizer = make_bytes_tokenizer(read_template(name), [THINK, "<think>"])
-    marker = Marker.from_tokenizer(tokenizer)
+    tokenizer, marker = family(name, THINK, "<think>")
     problems = Dataset.from_dict({"prompt": [QUESTION]})
     with pytest.raises(UserError, match=r"closed the thinking, of 'What is 1 .*kwargs: \{enable_thinking: true\}$"):
         drop_long(problems, tokenizer, 9999, OFF, marker)
@@ -213,11 +199,9 @@ def test_training_refuses_a_prompt_that_closed_the_thinking_and_says_what_opens_
 
 
 def test_a_template_that_turns_thinking_off_without_closing_it_is_explained() -> None:
-    tokenizer = make_bytes_tokenizer(read_template("gemma4"))
-    marker = Marker.from_tokenizer(tokenizer)
+    tokenizer, marker = family("gemma4")
     said = explain_unthinking(tokenizer, marker, QUESTION, {})
     assert said is not None and "does not ask for thinking" in said and said.endswith("{enable_thinking: true}")
     assert explain_unthinking(tokenizer, marker, QUESTION, ON) is None
     for name in ("qwen3", "qwen3_5_think", "gptoss", "lfm2_2_5"):
-        thinks = make_bytes_tokenizer(read_template(name))
-        assert explain_unthinking(thinks, Marker.from_tokenizer(thinks), QUESTION, {}) is None
+        assert explain_unthinking(*family(name), QUESTION, {}) is None

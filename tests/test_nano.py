@@ -25,7 +25,6 @@ def test_the_page_says_how_many_test_problems_came_up_in_the_pretraining() -> No
     seen = {row["problem"] for row in itertools.islice(stream, drawn)}
     test = [row["problem"] for row in itertools.islice(problems(SEED), SPLITS["test"])]
     steps = Counter(problem.count(";") for problem in test if problem in seen)
-    assert f"{steps.total()} of them, nearly all of the shortest kind" in " ".join(
-        (ROOT / "docs" / "nano.md").read_text().split()
-    )
+    page = " ".join((ROOT / "docs" / "nano.md").read_text().split())
+    assert f"{steps.total()} of them, nearly all of the shortest kind" in page
     assert steps[min(steps)] > 0.9 * steps.total()

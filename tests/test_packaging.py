@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, python
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -224,19 +224,12 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
 
 @pytest.mark.slow
 def test_the_base_install_imports_what_evaluates_a_server_and_reports() -> None:
-    modules = [
-        "e1_trl.tree",
-        "e1_trl.evaluation.prepare",
-        "e1_trl.answers.mathematics.grader",
-        "e1_trl.engines.server",
-        "e1_trl.evaluation.command",
-        "e1_trl.report.command",
-        "e1_trl.cli",
-        "e1_trl.plan.command",
-        "e1_trl.serving.app",
-        "e1_trl.serving.chat",
-    ]
+    names = (
+        "tree evaluation.prepare answers.mathematics.grader engines.server evaluation.command report.command cli "
+        "plan.command serving.app serving.chat"
+    )
+    modules = [f"e1_trl.{name}" for name in names.split()]
     # None in the table of modules: cannot be imported.
     code = f"import sys; sys.modules.update(dict.fromkeys({sorted(HEAVY)})); import {', '.join(modules)}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    done = python("-c", code)
     assert done.returncode == 0, done.stderr

@@ -3,11 +3,12 @@
 import os
 import shutil
 import subprocess
-import sys
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from conftest import python
 
 import e1_trl
 from e1_trl.provenance import Provenance
@@ -15,8 +16,11 @@ from e1_trl.provenance import Provenance
 PACKAGE = Path(e1_trl.__file__).parent
 
 
-def repository(root: Path, project: str) -> str:
-    """Make a repository with everything in a folder committed, and return its commit."""
+def repository(root: Path, project: str = "e1-trl", folder: str = ".") -> str:
+    """Commit a project with this package in a folder and a page of documentation, and return the commit."""
+    shutil.copytree(PACKAGE, root / folder / "e1_trl", ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "docs").mkdir()
+    (root / "docs" / "page.md").write_text("none yet\n")
     (root / "pyproject.toml").write_text(f'[project]\nname = "{project}"\n')
     identity = ["-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
     for command in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-q", "-m", "all"]):
@@ -24,72 +28,46 @@ def repository(root: Path, project: str) -> str:
     return subprocess.check_output(["git", "-C", root, "rev-parse", "HEAD"], text=True).strip()
 
 
-def copy_package(site: Path) -> None:
-    """What `commit` needs of the package, installed into a folder."""
-    (site / "e1_trl").mkdir(parents=True)
-    for file in (
-        "__init__.py",
-        "arguments.py",
-        "atomic.py",
-        "checkout.py",
-        "command_line.py",
-        "errors.py",
-        "provenance.py",
-        "recipes.py",
-    ):
-        shutil.copy(PACKAGE / file, site / "e1_trl" / file)
+def run(site: Path, program: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Run a program with the package in a folder, and write nothing beside it."""
+    return python("-B", "-c", program, *words, cwd=site, PYTHONPATH=str(site))
 
 
 def commit_of(site: Path) -> str:
-    program = "from e1_trl.checkout import commit; print(commit())"
-    environment = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.check_output([sys.executable, "-c", program], cwd=site, env=environment, text=True).strip()
+    done = run(site, "from e1_trl.checkout import commit; print(commit())")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 @pytest.mark.parametrize(
-    ("project", "folder"),
-    [("foreign", ".venv/site-packages"), ("e1-trl", ".venv/site-packages"), ("foreign", ".")],
+    ("project", "folder"), [("foreign", ".venv/site-packages"), ("e1-trl", ".venv/site-packages"), ("foreign", ".")]
 )
 def test_a_package_that_lies_in_another_repository_names_its_version(tmp_path: Path, project: str, folder: str) -> None:
-    copy_package(tmp_path / folder)
-    repository(tmp_path, project)
+    repository(tmp_path, project, folder)
     assert commit_of(tmp_path / folder) == f"version {version('e1-trl')}"
 
 
 def test_a_checkout_of_ours_names_its_commit_and_whether_it_was_changed(tmp_path: Path) -> None:
-    copy_package(tmp_path)
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "results.md").write_text("none yet\n")
-    ours = repository(tmp_path, "e1-trl")
+    ours = repository(tmp_path)
     assert commit_of(tmp_path) == ours[:12]
-    (tmp_path / "docs" / "results.md").write_text("what was measured at this commit\n")
+    (tmp_path / "docs" / "page.md").write_text("what was measured at this commit\n")
     assert commit_of(tmp_path) == ours[:12]
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "e1-trl"\nversion = "9"\n')
     assert commit_of(tmp_path) == f"{ours[:12]}-dirty"
 
 
 def test_nothing_is_published_from_code_that_no_commit_holds(tmp_path: Path) -> None:
-    copy_package(tmp_path)
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "page.md").write_text("none yet\n")
-    repository(tmp_path, "e1-trl")
-    write = (
+    repository(tmp_path)
+    program = (
         "import sys; from pathlib import Path; from e1_trl import command_line\n"
         "from e1_trl.atomic import write_atomically\n"
         "command_line.run_command('e1 report', lambda: write_atomically(Path(sys.argv[1]), 'new'))"
     )
-
-    def written(name: str) -> str:
-        line = [sys.executable, "-B", "-c", write, name]
-        done = subprocess.run(
-            line, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
-        )
-        return done.stderr
-
-    assert written("docs/page.md") == written("docs/other.md") == ""  # the page itself differs by then
+    write = partial(run, tmp_path, program)
+    assert write("docs/page.md").stderr == write("docs/other.md").stderr == ""  # the page itself differs by then
     (tmp_path / "e1_trl" / "errors.py").open("a").write("# a change\n")
-    assert written("results.md") == ""
-    said = written("docs/third.md")
+    assert write("results.md").stderr == ""
+    said = write("docs/third.md").stderr
     assert said.startswith(f"e1 report: nothing is published into {tmp_path / 'docs'} from uncommitted code: ")
     assert said.count("\n") == 1 and "(e1_trl/errors.py …)" in said and not (tmp_path / "docs" / "third.md").exists()
 

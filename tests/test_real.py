@@ -24,13 +24,7 @@ from experiments.real import __main__ as command
 from experiments.real import make_base, measure, page
 from experiments.real.__main__ import SYSTEMS
 from experiments.real.make_base import AT_ONCE, SUMS_A_ROW, Lessons, dealt, rollouts, sums, written_by_people
-from experiments.real.measure import (
-    BUDGETS,
-    FOLDER,
-    Rows,
-    by_story,
-    minus,
-)
+from experiments.real.measure import BUDGETS, FOLDER, Rows, by_story, minus
 from experiments.real.problems import Problem
 from experiments.results import Results
 from experiments.systems.measure import pack, unpack
@@ -142,27 +136,13 @@ def test_the_page_compares_systems_methods_and_distances_on_each_base_that_has_r
         usual = {"base": base, "mean_thinking_tokens": 30.0, "closes_again_ratio": 0.25}
         return [row(system, *each, (right + k) / PROBLEMS, **{**usual, **own}) for k, each in enumerate(asked)]
 
-    found = Rows(
-        [
-            *all_rows(1, "base", 16),
-            *all_rows(1, "e1", 32),
-            *all_rows(1, "e1", 48, seed=43),
-            *all_rows(1, "grpo_cut", 32),
-            *all_rows(2, "base", 32),
-            *all_rows(2, "taught", 16),
-            *all_rows(2, "taught_e1", 32),
-        ],
-        range(PROBLEMS),
-    )
+    made = [(1, "base", 16), (1, "e1", 32), (1, "grpo_cut", 32)]
+    made += [(2, "base", 32), (2, "taught", 16), (2, "taught_e1", 32)]
+    first_seed = [one for each in made for one in all_rows(*each)]
+    found = Rows([*first_seed, *all_rows(1, "e1", 48, seed=43)], range(PROBLEMS))
     systems = list(page.systems(found))
-    assert [line[:3] for line in systems[1:]] == [
-        ("1", "base", "1"),
-        ("1", "e1", "2"),
-        ("1", "grpo_cut", "1"),
-        ("2", "base", "1"),
-        ("2", "taught", "1"),
-        ("2", "taught_e1", "1"),
-    ]
+    seeds = [(str(base), name, "2" if name == "e1" else "1") for base, name, _ in made]
+    assert [line[:3] for line in systems[1:]] == seeds
     # 16 to 20, 22, 23 and 29 of 64
     shares = ("25.0%", "26.6%", "28.1%", "29.7%", "31.2%", "34.4%", "35.9%", "45.3%")
     assert systems[1][3:-2] == (*shares, "30", "25.0%") and systems[2][-2:] == ("", "")

@@ -182,15 +182,9 @@ def test_the_recipe_with_a_server_is_sound_in_the_mode_that_its_case_has_not(tok
     case, log = Case("E1-Math-1.5B-server", "zero2_4gpus"), tmp_path / "log"
     prepare(case, tmp_path / "run")
     log.write_text("")
-    launch = ["--config", str(case.recipe_file), "--accelerate_config", "cpu"]
-    here = {
-        "dtype": "float32",
-        "bf16": "false",
-        "use_cpu": "true",
-        "generation_batch_size": 32,
-        "gradient_accumulation_steps": 1,
-    }
-    e1(["train", *launch, *options(here), "--dry_run", "true"], tmp_path / "run", log)
+    here = "--accelerate_config cpu --dtype float32 --bf16 false --use_cpu true --generation_batch_size 32 "
+    here += "--gradient_accumulation_steps 1 --dry_run true"
+    e1(["train", "--config", str(case.recipe_file), *here.split()], tmp_path / "run", log)
     assert "1024+1024" in log.read_text() and "3073" in log.read_text()
 
 

@@ -10,6 +10,7 @@ from e1_trl.marker import Marker
 from e1_trl.rollout import Completion, Request, Rollout, Segment, Stop, ThinkingEnd
 
 EOS, CLOSE, OPEN = 0, 1, 2
+CLOSED, FORCED, TOTAL = ThinkingEnd.CLOSED, ThinkingEnd.FORCED, ThinkingEnd.TOTAL
 MARKER = Marker("</think>", (CLOSE,), (CLOSE,), close_tokens=1)
 LONG_MARKER = Marker("</think>", (CLOSE,), (7, 8, CLOSE, 9), close_tokens=3)
 PIECES = Marker("</think>", (5, 6, 7), (5, 6, 7), close_tokens=3)
@@ -42,22 +43,30 @@ def complete(
 @pytest.mark.parametrize(
     ("thinking", "solution", "budget", "tokens", "end"),
     [
-        pytest.param([4, 4, CLOSE], [5], "10+10", [4, 4, CLOSE, 5, EOS], ThinkingEnd.CLOSED, id="a natural close"),
-        pytest.param([4, 4, CLOSE], [5], "3+10", [4, 4, CLOSE, 5, EOS], ThinkingEnd.CLOSED, id="the last token"),
-        pytest.param([4, EOS], [5], "10+10", [4, EOS], ThinkingEnd.EOS, id="EOS while thinking"),
-        pytest.param([CLOSE], [5] * 9, "10+4", [CLOSE, 5, 5, 5, 5], ThinkingEnd.CLOSED, id="a solution that is cut"),
-        pytest.param([CLOSE], [OPEN, CLOSE, 6], "9+9", [CLOSE, OPEN, CLOSE, 6, EOS], ThinkingEnd.CLOSED, id="markers"),
+        pytest.param([4, 4, CLOSE], [5], Budget(10, 10), [4, 4, CLOSE, 5, EOS], CLOSED, id="a natural close"),
+        pytest.param([4, 4, CLOSE], [5], Budget(3, 10), [4, 4, CLOSE, 5, EOS], CLOSED, id="the last token"),
+        pytest.param([4, EOS], [5], Budget(10, 10), [4, EOS], ThinkingEnd.EOS, id="EOS while thinking"),
+        pytest.param([CLOSE], [5] * 9, Budget(10, 4), [CLOSE, 5, 5, 5, 5], CLOSED, id="a solution that is cut"),
+        pytest.param([CLOSE], [OPEN, CLOSE, 6], Budget(9, 9), [CLOSE, OPEN, CLOSE, 6, EOS], CLOSED, id="markers"),
+        # A total budget cuts wherever it ends.
+        pytest.param([4] * 9, [5] * 9, Budget(None, None, 5), [4] * 5, TOTAL, id="thinking is cut, not closed"),
+        pytest.param([4] * 9, [5] * 9, Budget(5, 9, 5), [4] * 5, TOTAL, id="both budgets at once"),
+        pytest.param([4] * 9, [5] * 9, Budget(3, 9, 5), [4, 4, 4, CLOSE, 5, 5], FORCED, id="forced tokens are free"),
+        pytest.param([4, CLOSE], [5] * 9, Budget(None, None, 5), [4, CLOSE, 5, 5, 5], CLOSED, id="a cut by the total"),
+        pytest.param([4] * 4 + [CLOSE], [5], Budget(None, 9, 5), [4] * 4 + [CLOSE], CLOSED, id="nothing is left"),
     ],
 )
-def test_what_the_policy_samples_is_its_own_up_to_the_close_and_after_it(
-    thinking: list[int], solution: list[int], budget: str, tokens: list[int], end: ThinkingEnd
+def test_a_completion_is_what_was_sampled_within_its_budget_and_what_was_forced(
+    thinking: list[int], solution: list[int], budget: Budget, tokens: list[int], end: ThinkingEnd
 ) -> None:
-    completion = complete(thinking, solution, Budget.parse(budget))
+    completion = complete(thinking, solution, budget)
     assert completion.token_ids.tolist() == tokens and completion.thinking_end is end
-    assert completion.loss_mask == [1] * len(tokens) and not any(map(math.isnan, completion.logprobs))
-    closed = tokens.index(CLOSE) + 1 if CLOSE in tokens else len(tokens)
-    assert completion.parts == (tokens[:closed], [], tokens[closed:]) and completion.solution_ids == tokens[closed:]
     assert completion.truncated == (tokens[-1] != EOS)
+    forced = [CLOSE] if end is FORCED else []
+    closed = tokens.index(CLOSE) + 1 if CLOSE in tokens else len(tokens)
+    assert completion.parts == (tokens[: closed - len(forced)], forced, tokens[closed:])
+    assert completion.solution_ids == completion.graded_ids == tokens[closed:]
+    assert completion.loss_mask.count(0) == len(forced)
 
 
 def test_which_closes_are_trained_on_is_said_apart_from_which_are_sampled() -> None:
@@ -88,29 +97,6 @@ def test_what_is_graded_is_all_that_follows_the_marker(marker: Marker, graded: l
     closed = complete([4, CLOSE], [5], Budget(3, 10), marker)
     assert closed.graded_ids == closed.solution_ids == [5, EOS]
     assert complete([4, EOS], [5], Budget(3, 10), marker).graded_ids == []
-
-
-@pytest.mark.parametrize(
-    ("thinking", "budget", "tokens", "end"),
-    [
-        pytest.param([4] * 9, Budget(None, None, 5), [4] * 5, ThinkingEnd.TOTAL, id="thinking is cut, not closed"),
-        pytest.param([4] * 9, Budget(5, 9, 5), [4] * 5, ThinkingEnd.TOTAL, id="both budgets at once"),
-        pytest.param([4] * 9, Budget(3, 9, 5), [4, 4, 4, CLOSE, 5, 5], ThinkingEnd.FORCED, id="forced tokens are free"),
-        pytest.param(
-            [4, CLOSE], Budget(None, None, 5), [4, CLOSE, 5, 5, 5], ThinkingEnd.CLOSED, id="a solution is cut"
-        ),
-        pytest.param(
-            [4] * 4 + [CLOSE], Budget(None, 9, 5), [4] * 4 + [CLOSE], ThinkingEnd.CLOSED, id="nothing is left"
-        ),
-    ],
-)
-def test_a_total_budget_cuts_wherever_it_ends(
-    thinking: list[int], budget: Budget, tokens: list[int], end: ThinkingEnd
-) -> None:
-    completion = complete(thinking, [5] * 9, budget)
-    assert completion.token_ids.tolist() == tokens and completion.thinking_end is end and completion.truncated
-    assert completion.thinking_tokens + completion.solution_tokens == 5
-    assert completion.graded_ids == tokens[len(thinking[:5]) :] or end is ThinkingEnd.FORCED
 
 
 def test_parts_that_do_not_add_up_are_refused() -> None:
@@ -144,10 +130,10 @@ def test_every_completion_keeps_the_invariants(
     for i in range(length):
         assert (completion.loss_mask[i] == 0) == (i in forced) == math.isnan(completion.logprobs[i])
     assert completion.parts[1] == [completion.token_ids[i] for i in forced] == list(marker.forced_ids) * bool(forced)
-    assert (completion.thinking_end is ThinkingEnd.FORCED) == bool(forced)
+    assert (completion.thinking_end is FORCED) == bool(forced)
     if completion.thinking_end is ThinkingEnd.EOS:
         assert completion.token_ids[-1] == EOS and completion.solution_tokens == 0
-    if completion.thinking_end is ThinkingEnd.CLOSED:
+    if completion.thinking_end is CLOSED:
         assert completion.token_ids[completion.thinking_tokens - 1] == CLOSE
 
 
