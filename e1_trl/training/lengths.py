@@ -119,7 +119,8 @@ class LengthReward(GroupReward):
         self.needs_accuracy = formula not in (l1_exact, overlong)
         self.needs_target = formula in (l1_exact, l1_max)  # whether prompts must ask for a length
         self.__name__ = formula.__name__  # TRL logs the reward under it
-        flags, tokens = [True, False], [10**6, 2 * 10**6]  # so long that every term counts
+        flags = [True, False]
+        tokens = [10**6, 2 * 10**6]  # so long that every term counts
         tried = self.of(Group("", [*flags], tokens, tokens, flags, flags, target=2))
         math.fsum(tried)  # raises, as `of` does, if the arguments are wrong
 

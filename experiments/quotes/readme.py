@@ -26,10 +26,11 @@ def quotes(results: Results) -> Iterator[str]:
     methods = results.report("methods")
     separate, truncated = (methods.accuracy("e1", 32, method) for method in ("separate", "truncation"))
     yield f"(E1: {100 * truncated:.1f} against {separate:.1%} at 32+32)"
-    least, most, lognormal = (
-        step(results, f"train_step{lengths}")["step_ratio"].split()[0] for lengths in ("_trained", "", "_lognormal")
+    *miniatures, lognormal = (
+        step(results, f"train_step{lengths}")["step_ratio"].split()[0]
+        for lengths in ("", "_own", "_trained", "_lognormal")
     )
-    yield f"takes {least} to {most} of TRL's time on miniatures (some rounds: above 1), {lognormal} with"
+    yield f"takes {min(miniatures)} to {max(miniatures)} of TRL's time on miniatures (some rounds: above 1), {lognormal} with"
     yield policies(results)
     sweep = results["sweep"]
     yield f"Six budgets at once take {sweep['shared_tokens'] / sweep['separate_tokens']:.0%} of the tokens"

@@ -107,7 +107,7 @@ def more_to_gain(rows: list[Row]) -> Iterator[str]:
     more = free[RANDOM] - free["e1"]
     yield f"({ends[RANDOM]:.1f} and {ends['e1']:.1f}%), with {more:.1f} points more"
     for name, words in (
-        ("rows_quarter", "without forks, at twice their rate, ends {:.1f} points ahead of them (p {:.2f} over both)"),
+        ("rows_quarter", "without forks, at twice their rate, ends {:.1f} points ahead of them (p {:.2f} over both; a"),
         ("forks_mean", "Forks with the mean, at half their rate, end {:.1f} points ahead (p {:.2f})"),
     ):
         yield words.format(ends[name] - ends[RANDOM], p_over_both(found, name, RANDOM))
