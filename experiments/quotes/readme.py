@@ -30,7 +30,8 @@ def quotes(results: Results) -> Iterator[str]:
         step(results, f"train_step{lengths}")["step_ratio"].split()[0]
         for lengths in ("", "_own", "_trained", "_lognormal")
     )
-    yield f"takes {min(miniatures)} to {max(miniatures)} of TRL's time on miniatures (some rounds: above 1), {lognormal} with"
+    taken = f"takes {min(miniatures)} to {max(miniatures)} of TRL's time on miniatures"
+    yield f"{taken} (some rounds: above 1), {lognormal} with"
     yield policies(results)
     sweep = results["sweep"]
     yield f"Six budgets at once take {sweep['shared_tokens'] / sweep['separate_tokens']:.0%} of the tokens"

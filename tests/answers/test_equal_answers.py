@@ -87,7 +87,7 @@ what math-verify computes while it reads
         \operatorname{norm}(\begin{pmatrix} 1 \\ 1 \end{pmatrix}) → \sqrt{2}
         x^2 - 1 = \begin{vmatrix} x & 1 \\ 1 & x \end{vmatrix} → x^2 - 1 | [0, 1] \cup [1, \pi] → [0, \pi]
         \{x, y\} \cup \{z\} → \{x, y, z\}
-    correct: \begin{vmatrix} a&b \\ c&d \end{vmatrix} → \begin{vmatrix} a & b \\ c & d \end{vmatrix}
+    correct: \begin{vmatrix} a & b \\ c & d \end{vmatrix} → \begin{vmatrix} a & b \\ c & d \end{vmatrix}
         19\frac{2}{3} → \frac{59}{3} | 19 2/3 → \frac{59}{3} | [0,1] \cup (3,10] → [0, 1] \cup (3, 10]
         4343_{6} → 4343_6 | 4343 → 4343_6 | \begin{pmatrix} 1&x+y \\ 0&1 \end{pmatrix} → SHEAR
         \begin{vmatrix} x & 1 \\ 1 & x \end{vmatrix} = x^2 - 1 → x^2 - 1
@@ -196,6 +196,10 @@ names without a backslash
         ln(2) → \ln 2
     wrong: pi/3 → \dfrac{\pi}{2} | exp(15) → e^{16}
     unevaluated: pi + pi → 2\pi | cos(pi/3)*pi → \frac{\pi}{2}
+fractions without braces
+    correct: \frac\pi2 → \frac{\pi}{2} | -\frac\pi{3} → -\frac{\pi}{3} | \frac1\pi → \frac{1}{\pi}
+        (3, \dfrac\pi2) → \left( 3, \frac{\pi}{2} \right) | \frac{\pi}{2} → \frac\pi2
+    wrong: \frac\pi3 → \frac{\pi}{2} | \frac2\pi → \frac{\pi}{2}
 characters
     correct: 2√3 → 2\sqrt{3} | √{2} → \sqrt{2} | x² → x^2 | x³+1 → x^3+1 | xⁿ → x^n | 2·π → 2\pi | π/2 → \frac{\pi}{2}
         x ≤ 5 → x \le 5 | 2 ± √3 → 2 \pm \sqrt{3} | ℝ∖{1} → \mathbb{R}\setminus\{1\}
