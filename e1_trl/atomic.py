@@ -40,19 +40,21 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def claim(output: Path) -> None:
-    """Lock the folder of a training until this process ends; raise a `UserError` if another training writes into it.
+def claim(output: Path) -> int:
+    """Lock the folder of a training; raise a `UserError` if another process has locked it.
 
-    The lock is of this process alone: processes that it forked, and that outlive it, do not hold it.
+    The lock is of this process alone: processes that it forked, and that outlive it, do not hold it. It ends with the
+    process, or as soon as this process closes the returned descriptor, or any other of the file `_in_use`.
     """
     make_folder(output)
-    file = os.open(output / "_in_use", os.O_RDWR | os.O_CREAT)  # no upload takes it
+    file = os.open(output / "_in_use", os.O_RDWR | os.O_CREAT, 0o644)  # no upload takes it
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise UserError(f"another training writes into {output}; wait for it, or name another output_dir") from error
     except OSError as error:  # ENOLCK, ENOSYS
         logger.warning("%s has no locks (%s): no other training may write into it", output, error.strerror)
+    return file
 
 
 def write_atomically(file: Path, content: str | Callable[[Path], object]) -> None:

@@ -24,8 +24,11 @@ marker = Marker.from_tokenizer(tokenizer)  # </think>
 chat = [{"role": "user", "content": question}]
 prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
 longest = budget.completion_tokens(forced=ThinkingClose(marker, context=0).forced_after(budget.thinking))
-most = AutoConfig.from_pretrained(model).get_text_config().max_position_embeddings
-close = ThinkingClose(marker, context=most if longest is None else len(prompt) + longest)
+if longest is None:  # the context is the only bound
+    context = AutoConfig.from_pretrained(model).get_text_config().max_position_embeddings
+else:
+    context = len(prompt) + longest
+close = ThinkingClose(marker, context)
 engine = LocalEngine.start(model, marker, SamplingSettings(), options={"max_model_len": close.context})
 
 rollouts = [Rollout(prompt, budget, close)]  # any number of them, each with a budget of its own

@@ -37,7 +37,7 @@ BUSY = 1800.0  # seconds for which the server may be away, or busy with the requ
 CUT = "%s cut off a request (%s), now resampled: shorter answers replace long ones; raise its gateway's time limit"
 
 
-@dataclass
+@dataclass(eq=False)
 class ServerEngine:
     """The model of this name at a server, such as http://host:8000/v1.
 

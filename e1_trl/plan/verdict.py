@@ -91,9 +91,12 @@ def verdict(args: Any, model: Any, card: int | None, skip: bool) -> str:
     if disk and not skip:
         raise UserError(f"{disk}; {SKIPPED}")
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if taken.host > machine and not skip:
+    host = (
+        taken.host * int(os.environ.get("LOCAL_WORLD_SIZE", args.world_size)) // args.world_size
+    )  # this machine's part
+    if host > machine and not skip:
         raise UserError(
-            f"the optimizer takes {gb(taken.host)} of the host's memory, and this machine has {gb(machine)}: use "
+            f"the optimizer takes {gb(host)} of the host's memory, and this machine has {gb(machine)}: use "
             f"accelerate_config zero3, whose optimizer stays on the GPUs; {SKIPPED}"
         )
     if card is None:

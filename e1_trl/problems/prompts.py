@@ -88,8 +88,11 @@ def explain_unthinking(
     given = tokenize(tokenizer, prompt, chat_template_kwargs)
     state = marker.state_of(given)
     is_closed = state is PromptState.CLOSED
-    does = "has closed the thinking" if is_closed else "does not ask for thinking"
-    said = f"the prompt {does}, of {last_question(prompt)[:60]!r}"
+
+    def say() -> str:
+        does = "has closed the thinking" if is_closed else "does not ask for thinking"
+        return f"the prompt {does}, of {last_question(prompt)[:60]!r}"
+
     template = "" if isinstance(prompt, str) or state is PromptState.OPENED else str(tokenizer.chat_template)
     for name in (name for name in SWITCHES if re.search(rf"\b{name}\b", template)):
         if name in chat_template_kwargs and not is_closed:
@@ -97,8 +100,8 @@ def explain_unthinking(
         with suppress(UserError, TypeError):  # a template may refuse it
             asked = tokenize(tokenizer, prompt, {**chat_template_kwargs, name: True})
             if asked != given and marker.state_of(asked) is not PromptState.CLOSED:
-                return f"{said}; set chat_template_kwargs: {{{name}: true}}"
-    return f"{said}: it ends in {tokenizer.decode(given[-8:])!r}" if is_closed else None
+                return f"{say()}; set chat_template_kwargs: {{{name}: true}}"
+    return f"{say()}: it ends in {tokenizer.decode(given[-8:])!r}" if is_closed else None
 
 
 def drop_long(

@@ -36,6 +36,7 @@ class Rule:
     k stops where the policy closes the thinking, or an answer equals the k before it (Fu et al. 2025, which the paper
     cites); the tokens of every solution that it looks at count. The oracle takes the best of several independent
     solutions, and so gains with the number of budgets by chance alone. `over_largest` is `None` for the largest budget.
+    Accuracies are means over problems, tokens over thoughts, of which problems may have unequal numbers.
     """
 
     name: str

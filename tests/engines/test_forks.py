@@ -73,6 +73,11 @@ def test_forks_without_a_thought_are_asked_for_their_solution_at_once() -> None:
     assert [each.parts[0] for each in completions] == [[], [3, 4], [], []]
 
 
+def test_a_marker_of_several_tokens_can_be_cut_within() -> None:
+    completions = [rollout.completion for rollout in run_forks(Scripted([3, 4, 8, 9]), [3, 4], 2, PAIR)]
+    assert [each.parts[:2] for each in completions] == [([3, 4, 8], [8, 9]), ([3, 4, 8, 9], [])]
+
+
 def test_without_forks_every_rollout_asks_for_its_own_thought_and_solution() -> None:
     engine = Scripted([3, 4, 5, 9])
     run_forks(engine, [2, 3, 12], 1)

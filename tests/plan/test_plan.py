@@ -549,14 +549,22 @@ def test_what_cannot_be_planned_is_said_and_does_not_stop_a_training(
     assert verdict(args, model, None, skip=False) == ""
     assert "adamw_8bit cannot" in verdict(*started("E1-Code-14B", 0, optim="adamw_8bit"), CARD, skip=False)
     args, model = started("E1-Code-14B", 3)
-    args.deepspeed_plugin.offload_optimizer_device = "cpu"
-    if os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") < 290e9:
-        with pytest.raises(UserError, match=r"takes 295\.4 GB of the host's memory, and this machine has"):
-            verdict(args, model, CARD, skip=False)
     args.deepspeed_plugin.offload_param_device = "cpu"
     assert "offload_param_device cpu cannot" in verdict(args, model, CARD, skip=False)
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     assert "FSDP cannot be planned for" in verdict(*started("E1-Code-14B", 0), CARD, skip=False)
+
+
+def test_an_optimizer_that_the_host_cannot_hold_is_refused(free: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    args, model = started("E1-AceReason-14B", 3)
+    args.deepspeed_plugin.offload_optimizer_device = "cpu"
+    pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 256e9 // 4096}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    with pytest.raises(UserError, match=r"takes 295\.4 GB of the host's memory, and this machine has 256\.0 GB: use"):
+        verdict(args, model, CARD, skip=False)
+    assert verdict(args, model, CARD, skip=True).startswith("memory, calculated")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")  # of two machines, each of which holds a half
+    assert verdict(args, model, CARD, skip=False).startswith("memory, calculated")
 
 
 def test_the_defaults_that_it_assumes_are_those_of_the_trainer() -> None:

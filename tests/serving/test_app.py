@@ -238,6 +238,16 @@ def test_an_answer_that_opens_no_thinking_is_a_solution_from_its_first_token(stu
     assert text["text"] == "\nPQ" and text["thinking_end"] == "none"
 
 
+def test_several_prompts_without_a_thinking_budget_have_the_least_that_is_left(stub: ServerStub, url: str) -> None:
+    asked = {"model": "nano@unlimited+32", "prompt": [[27, 4], [27, 27, 4]]}
+    least = SERVED_CONTEXT - 3 - 33
+    spent = [{"index": each, "text": "e", "token_ids": [20] * (least - each)} for each in (0, 1)]
+    stub.respond = lambda body: [*spent, *({**each, "token_ids": [5], "finish_reason": "stop"} for each in spent)]
+    done = httpx.post(f"{url}/completions", json=asked, timeout=60).json()
+    assert asked_of(stub)[0]["thinking_token_budget"] == least
+    assert [choice["thinking_end"] for choice in done["choices"]] == ["forced", "closed"]
+
+
 CALL = [{"index": 0, "function": {"name": "f", "arguments": '{"a": 1'}}]
 
 

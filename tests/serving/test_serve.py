@@ -192,7 +192,10 @@ def test_several_answers_and_prompts_are_one_request(proxy: str, problems: list[
         choices = [choice for each in told for choice in each["choices"] if choice["index"] == index]
         ids = [token for choice in choices for token in choice["token_ids"]]
         assert ids == ask(proxy, False, "20+8", prompt=prompt)[0]
-    assert usage["prompt_tokens"] == sum(map(len, prompts)) and usage["completion_tokens_details"]["forced_tokens"] == 3
+    details = usage["completion_tokens_details"]
+    assert usage["prompt_tokens"] == sum(map(len, prompts)) and details["forced_tokens"] == 3
+    parts = ("reasoning_tokens", "forced_tokens", "solution_tokens")
+    assert usage["completion_tokens"] == sum(details[name] for name in parts)
     drawn = {**ANYWHERE, "messages": conversation(problems[0]), "n": 3, "temperature": 1, "logprobs": True, "seed": 1}
     whole = httpx.post(f"{proxy}/chat/completions", json=drawn, timeout=120).json()
     assert [len(each["logprobs"]["content"]) for each in whole["choices"]] == [

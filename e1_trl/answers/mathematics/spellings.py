@@ -12,7 +12,7 @@ COMMANDS |= {"·": "cdot", "≤": "le", "≥": "ge", "≠": "ne", "π": "pi"}
 CHARACTERS = str.maketrans("０１２３４５６７８９．－＋％–−", "0123456789.-+%--") | {
     ord(character): rf"\{command} " for character, command in COMMANDS.items()
 }
-GREEK = "alpha|beta|gamma|delta|theta|lambda|mu|omega|phi|pi|rho|sigma|tau"  # that stand alone above or below a line
+LONE = "alpha|beta|gamma|delta|theta|lambda|mu|omega|phi|pi|rho|sigma|tau"  # that stand alone above or below a line
 RAISED = re.compile("[⁰¹²³⁴-⁹⁻ⁿ]+")
 VULGAR_FRACTION = re.compile("[¼-¾⅐-⅞]")
 REPEATING = re.compile(r"([0-9]{0,15})\.([0-9]{0,15})\\(?:overline|bar|dot)\s*\{\s*([0-9]{1,15})\s*\}")
@@ -87,8 +87,8 @@ SPELLINGS = [
         (r"^\s*\\text\s*\{\s*(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?: is)?:?\s*\}(?=\s*\S)", ""),
         (r"^\s*(?:\\approx(?![a-zA-Z])|≈)", ""),
         (r"(?<![0-9./}])([0-9]+)\s+([0-9]+)\s*/\s*([0-9]+)(?![0-9.])", r"\1\\frac{\2}{\3}"),
-        (rf"(\\[dtc]?frac)\s*(\\(?:{GREEK}))(?![a-zA-Z])", r"\1{\2}"),  # `\frac\pi2`
-        (rf"(\\[dtc]?frac\s*(?:[0-9]|\{{[^{{}}]*\}}))\s*(\\(?:{GREEK}))(?![a-zA-Z])", r"\1{\2}"),
+        (rf"(\\[dtc]?frac)\s*(\\(?:{LONE}))(?![a-zA-Z])", r"\1{\2}"),  # `\frac\pi2`
+        (rf"(\\[dtc]?frac\s*(?:[0-9]|\{{[^{{}}]*\}}))\s*(\\(?:{LONE}))(?![a-zA-Z])", r"\1{\2}"),
         (r"(?<!\\)[.,;]\s*$", ""),
         (r"^(?:\\[,;:! ]|\s)+|(?<![,;:! ])(?:\\[,;:! ]\s*){1,9}$|\\\s*$", ""),  # spaces for the eye
         # `6 weeks`, `6 cm^2`
