@@ -7,6 +7,7 @@ import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from trl.trainer.utils import RepeatSampler
 
 from e1_trl.checkpoints.model_card import BaseModel
 from e1_trl.errors import UserError
-from e1_trl.train import main, make_adapter
+from e1_trl.train import main, make_adapter, train
 from e1_trl.training.beforehand import check_model
 from e1_trl.training.dry_run import steps_of
 from e1_trl.training.resumption import check_output, check_same_adapter, check_same_base, find_checkpoint
@@ -208,6 +209,10 @@ def test_no_training_begins_where_one_is(nano_data: Path, tmp_path: Path, caplog
         caplog.clear()
         dry_run(*words, "--resume_from_checkpoint", "true")
         assert "holds an earlier run" not in caplog.text
+    own = SimpleNamespace(process_index=0, output_dir=str(output))
+    recipe: Any = SimpleNamespace(args=own, problems=None, evaluation=None, checkpoint=None)
+    with pytest.raises(UserError, match=said):  # another training wrote it while this one prepared
+        train(recipe, {})
 
 
 def test_forks_and_advantages_are_shown_or_refused_before_a_model_loads(
