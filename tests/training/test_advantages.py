@@ -237,7 +237,8 @@ def test_an_advantage_sees_the_column_of_lengths_that_no_reward_needs(
     monkeypatch.setattr(e1_trl.train, "E1Trainer", made)
     rows = Dataset.from_dict({"prompt": ["p"], "answers": [["1"]], "key": ["k"], MEASURED: [1], "target": [9]})
     args = config(output_dir=str(tmp_path / "run"))
-    recipe = MagicMock(args=args, model=ModelConfig("m"), problems=rows, rewards=[ACCURACY], advantage=advantage)
+    own = {"args": args, "model": ModelConfig("m"), "checkpoint": None}
+    recipe = MagicMock(**own, problems=rows, rewards=[ACCURACY], advantage=advantage)
     with pytest.raises(InterruptedError):
         e1_trl.train.train(recipe, {})
     assert ("target" in made.call_args.kwargs["train_dataset"].column_names) is reads
