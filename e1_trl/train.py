@@ -137,14 +137,16 @@ def train(recipe: Recipe, written: dict[str, Any]) -> None:
     problems = recipe.problems
     evaluation = recipe.evaluation
     output = Path(args.output_dir)
-    lock = claim(output) if args.process_index == 0 else None
-    if lock is not None and recipe.checkpoint is None:  # another training may have ended in the meantime
-        check_output(output)
-    elif lock is not None and find_checkpoint(args) != recipe.checkpoint:
-        raise UserError(f"another training wrote into {output} in the meantime; start this one again")
+    lock = None
+    if args.process_index == 0:
+        lock = claim(output)
+        if recipe.checkpoint is None:  # another training may have written since `prepare` looked
+            check_output(output)
+        elif find_checkpoint(args) != recipe.checkpoint:
+            raise UserError(f"another training wrote into {output} in the meantime; start this one again")
+        if args.push_to_hub and args.log_completions:
+            hub.keep_from_the_hub(output)
     write_logs(output)
-    if lock is not None and args.push_to_hub and args.log_completions:
-        hub.keep_from_the_hub(output)
     if recipe.advantage is None and all(isinstance(reward, Accuracy) for reward in recipe.rewards):
         # Spares every process from reading, at every step, columns that no reward needs.
         problems = problems.select_columns(["prompt", "answers", "key", MEASURED])

@@ -91,9 +91,8 @@ def verdict(args: Any, model: Any, card: int | None, skip: bool) -> str:
     if disk and not skip:
         raise UserError(f"{disk}; {SKIPPED}")
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    host = (
-        taken.host * int(os.environ.get("LOCAL_WORLD_SIZE", args.world_size)) // args.world_size
-    )  # this machine's part
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", args.world_size))  # processes of this machine
+    host = taken.host * here // args.world_size
     if host > machine and not skip:
         raise UserError(
             f"the optimizer takes {gb(host)} of the host's memory, and this machine has {gb(machine)}: use "
